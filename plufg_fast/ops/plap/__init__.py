@@ -1,0 +1,289 @@
+"""The p-Laplacian operators: one step, the whole iteration, its objective, and the gradient they are made of."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ... import checks, penalties
+from ...graph import Graph
+from ...penalties import Penalty
+from ..backend import Backend, choose
+from . import reference, solvers
+from .reference import Edges
+
+Exponent: TypeAlias = float | Tensor
+Solver: TypeAlias = Literal["jacobi", "irls"]
+Gradient: TypeAlias = Literal["unroll", "implicit"]
+Mode: TypeAlias = Literal["paper", "released", "pgnn"]
+
+__all__ = ["SolveInfo", "divergence", "edge_gradient", "plap_energy", "plap_solve", "plap_step"]
+
+
+class SolveInfo(NamedTuple):
+    """How a solve went; tensors, so that reading them is the caller's choice."""
+
+    steps: Tensor  # int64 scalar: steps taken, with those that carry gradient
+    residual: Tensor  # scalar: relative change of the last step, of the band that changed most
+
+
+def plap_step(
+    f: Tensor,
+    y: Tensor,
+    g: Graph,
+    p: Exponent,
+    mu: Exponent,
+    penalty: str | Penalty = "power",
+    eps: float = 0.0,
+    backend: Backend = "auto",
+) -> Tensor:
+    r"""One step of the p-Laplacian iteration, :math:`F' = \alpha D^{-1/2} M D^{-1/2} F + \beta Y`.
+
+    Args:
+        f: current signal, ``[N, C]`` or ``[N, B, C]``.
+        y: source signal, of the same shape.
+        g: the graph.
+        p: exponent, at least 1 (above 0 with ``eps > 0``): a number, or a tensor with one value or one per band.
+        mu: weight of the source term, above 0: likewise.
+        penalty: name of the penalty, or a `Penalty` with its parameter.
+        eps: smoothing of the edge norms, ``sqrt(n^2 + eps^2)``.
+        backend: ``"auto"``, ``"reference"``, ``"cpp"`` or ``"triton"``.
+
+    Returns:
+        The next signal, like ``f``. Differentiable in ``f``, ``y`` and tensor ``p`` and ``mu``; where an edge
+        gradient is zero the derivative of its norm is defined as 0.
+    """
+    call = _Call("plap_step", y, g, p, mu, penalty, eps, backend)
+    f = call.signal("f", f)
+    return call.finish(call.problem().step(f, call.y))
+
+
+def plap_solve(
+    y: Tensor,
+    g: Graph,
+    p: Exponent,
+    mu: Exponent,
+    penalty: str | Penalty = "power",
+    warmup: int = 10,
+    steps: int = 4,
+    tol: float | None = None,
+    solver: Solver = "jacobi",
+    grad: Gradient = "unroll",
+    mode: Mode = "paper",
+    return_info: bool = False,
+    eps: float = 0.0,
+    backend: Backend = "auto",
+) -> Any:
+    r"""Minimise :math:`\frac12 \sum_i \phi(N_i) + \mu \|F - Y\|^2` by iterating from :math:`F = Y`.
+
+    Args:
+        y: source signal, ``[N, C]`` or ``[N, B, C]``.
+        g: the graph.
+        p: exponent, as for `plap_step`.
+        mu: weight of the source term, as for `plap_step`.
+        penalty: name of the penalty, or a `Penalty` with its parameter.
+        warmup: steps without gradient (``grad="unroll"``).
+        steps: steps with gradient, at least 1.
+        tol: end the steps without gradient once the relative change falls below this.
+        solver: ``"jacobi"``: `plap_step`. ``"irls"``: freeze M, solve the linear system by conjugate gradients,
+            weigh anew; few and expensive steps, undirected graphs only, the choice for p near 1.
+        grad: ``"unroll"``: through the last ``steps`` steps. ``"implicit"``: of the fixed point, in memory
+            independent of the number of steps; all ``warmup + steps`` then count towards reaching it, so give
+            enough of them and a ``tol``.
+        mode: ``"paper"``, or ``"released"`` / ``"pgnn"`` for parity with those codes (power penalty, Jacobi,
+            unrolled).
+        return_info: also return a `SolveInfo`.
+        eps: smoothing of the edge norms.
+        backend: ``"auto"``, ``"reference"``, ``"cpp"`` or ``"triton"``.
+
+    Returns:
+        The signal like ``y``, or a pair of it and a `SolveInfo`.
+    """
+    where = "plap_solve"
+    call = _Call(where, y, g, p, mu, penalty, eps, backend)
+    checks.count(where, "warmup", warmup)
+    checks.count(where, "steps", steps, least=1)
+    if tol is not None:
+        checks.number(where, "tol", tol, above=0.0)
+    checks.one_of(where, "solver", solver, ("jacobi", "irls"))
+    checks.one_of(where, "grad", grad, ("unroll", "implicit"))
+    checks.one_of(where, "mode", mode, ("paper", "released", "pgnn"))
+    if mode != "paper" and (solver, grad, call.penalty.name) != ("jacobi", "unroll", "power"):
+        raise ValueError(
+            f"{where}: mode {mode!r} must be used with solver 'jacobi', grad 'unroll' and penalty 'power', "
+            f"got {solver!r}, {grad!r} and {call.penalty.name!r}"
+        )
+    if solver == "irls" and not g.is_undirected:
+        raise checks.wrong_value(where, "g", "undirected for solver 'irls' (a symmetric system)", repr(g))
+
+    problem, y = call.problem(mode, solver), call.y
+    silent = warmup if grad == "unroll" else warmup + steps - 1
+    f, taken = solvers.iterate(y, problem, silent, tol) if silent else (y, torch.zeros((), dtype=torch.int64))
+    if grad == "unroll":
+        for _ in range(steps):
+            before, f = f, problem.step(f, y)
+    else:
+        steps, before = 1, f.detach()
+        # Differentiating through the Jacobi step is right whatever solver found its fixed point.
+        last = problem._replace(solver="jacobi")
+        f = solvers.differentiate_implicitly(last.step(before, y), before, y, last, tol)
+    if not return_info:
+        return call.finish(f)
+    residual = solvers.relative_change(f.detach(), before.detach())
+    return call.finish(f), SolveInfo(taken + steps, residual)
+
+
+def plap_energy(
+    f: Tensor,
+    y: Tensor,
+    g: Graph,
+    p: Exponent,
+    mu: Exponent,
+    penalty: str | Penalty = "power",
+    eps: float = 0.0,
+    backend: Backend = "auto",
+) -> Tensor:
+    r"""The objective :math:`\frac12 \sum_i \phi(N_i) + \mu \|F - Y\|^2`, summed over bands; a scalar.
+
+    Arguments as for `plap_step`.
+    """
+    call = _Call("plap_energy", y, g, p, mu, penalty, eps, backend)
+    f = call.signal("f", f)
+    return reference.energy(f, call.y, call.edges, call.p, call.mu, call.penalty, eps).to(call.dtype)
+
+
+def edge_gradient(f: Tensor, g: Graph) -> Tensor:
+    r"""Edge gradients :math:`\sqrt{w_{ij}} (f_j / \sqrt{d_j} - f_i / \sqrt{d_i})`, one row per stored edge.
+
+    Args:
+        f: node signal, ``[N, ...]``.
+        g: the graph; ``result[g.edge_slot]`` is in the order of the edges it was built from.
+
+    Returns:
+        ``[E, ...]``.
+    """
+    _check_rows("edge_gradient", "f", f, g, g.num_nodes)
+    return reference.edge_gradient(f, _edges(g, f.dtype))
+
+
+def divergence(u: Tensor, g: Graph) -> Tensor:
+    r"""Divergence of an edge signal: the negative adjoint of `edge_gradient`.
+
+    :math:`\langle \nabla f, u \rangle = -\langle f, \mathrm{div}\, u \rangle`.
+
+    Args:
+        u: edge signal, ``[E, ...]``, one row per stored edge.
+        g: the graph.
+
+    Returns:
+        ``[N, ...]``.
+    """
+    _check_rows("divergence", "u", u, g, g.num_edges)
+    return reference.divergence(u, _edges(g, u.dtype))
+
+
+class _Call:
+    """The checked arguments of one call, in the shapes and precision the kernels take."""
+
+    def __init__(
+        self,
+        where: str,
+        y: Tensor,
+        g: Graph,
+        p: Exponent,
+        mu: Exponent,
+        penalty: str | Penalty,
+        eps: float,
+        backend: str,
+    ) -> None:
+        self.where = where
+        if not isinstance(g, Graph):
+            raise checks.wrong_type(where, "g", "a plufg_fast.Graph", g)
+        self.graph = g
+        checks.floating_tensor(where, "y", y)
+        self.shape, self.dtype = y.shape, y.dtype
+        # Half precision is storage; sums over many edges need more.
+        self.work = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
+        self.y = self.signal("y", y)
+        self.penalty = penalties.resolve(where, penalty)
+        checks.number(where, "eps", eps, least=0.0)
+        self.eps = float(eps)
+        bands = self.y.size(1)
+        least = "at least 1" if eps == 0 else "above 0"
+        self.p = _per_band(where, "p", p, bands, self.y, least)
+        self.mu = _per_band(where, "mu", mu, bands, self.y, "above 0")
+        self.backend = choose(where, "plap", backend, y.device.type)
+
+    def signal(self, name: str, value: Tensor) -> Tensor:
+        """A node signal as ``[N, B, C]`` in working precision."""
+        where, g = self.where, self.graph
+        checks.floating_tensor(where, name, value)
+        if value.dim() not in (2, 3) or value.size(0) != g.num_nodes:
+            raise checks.wrong_value(where, name, f"of shape [{g.num_nodes}, C] or [{g.num_nodes}, B, C]", value)
+        if value.shape != self.shape:
+            raise checks.wrong_value(where, name, f"of the shape of y {tuple(self.shape)}", value)
+        if value.dtype != self.dtype:
+            raise checks.wrong_type(where, name, f"of the type of y ({self.dtype})", value)
+        checks.same_device(where, name, value, "the graph", g.device)
+        return (
+            value.to(self.work).view(self.shape[0], -1, self.shape[-1])
+            if value.dim() == 3
+            else value.to(self.work).unsqueeze(1)
+        )
+
+    def finish(self, f: Tensor) -> Tensor:
+        """A result in the shape and precision of the input."""
+        return f.reshape(self.shape).to(self.dtype)
+
+    @property
+    def edges(self) -> Edges:
+        """The graph as the reference functions take it."""
+        return _edges(self.graph, self.work)
+
+    def problem(self, mode: str = "paper", solver: str = "jacobi") -> solvers.Problem:
+        """The arguments as the solvers take them."""
+        weight, dinv, _ = self.graph.values(self.work)
+        return solvers.Problem(
+            self.graph.rowptr,
+            self.graph.col,
+            weight,
+            dinv,
+            self.p,
+            self.mu,
+            self.penalty.name,
+            self.penalty.parameter,
+            self.eps,
+            mode,
+            solver,
+        )
+
+
+def _edges(g: Graph, dtype: torch.dtype) -> Edges:
+    weight, dinv, _ = g.values(dtype)
+    return Edges.from_csr(g.rowptr, g.col, weight, dinv)
+
+
+def _check_rows(where: str, name: str, value: Tensor, g: Graph, rows: int) -> None:
+    if not isinstance(g, Graph):
+        raise checks.wrong_type(where, "g", "a plufg_fast.Graph", g)
+    checks.floating_tensor(where, name, value)
+    if value.dim() < 1 or value.size(0) != rows:
+        raise checks.wrong_value(where, name, f"of shape [{rows}, ...]", value)
+    checks.same_device(where, name, value, "the graph", g.device)
+
+
+def _per_band(where: str, name: str, value: Exponent, bands: int, like: Tensor, bound: str) -> Tensor:
+    """`value` as ``[B]``, refused unless every entry is finite and within `bound`."""
+    exclusive = bound == "above 0"
+    if not isinstance(value, Tensor):
+        checks.number(where, name, value, **({"above": 0.0} if exclusive else {"least": 1.0}))
+        return torch.full((bands,), float(value), dtype=like.dtype, device=like.device)
+    checks.floating_tensor(where, name, value)
+    if value.dim() > 1 or value.numel() not in (1, bands):
+        raise checks.wrong_value(where, name, f"a number or a tensor of 1 or {bands} values (bands)", value)
+    checks.same_device(where, name, value, "the signal", like.device)
+    inside = (value > 0 if exclusive else value >= 1) & value.isfinite()
+    checks.all_true(where, name, f"finite and {bound}", inside, value)
+    return value.to(like.dtype).reshape(-1).expand(bands)

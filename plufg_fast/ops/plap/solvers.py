@@ -1,0 +1,262 @@
+"""The iterations of the reference path.
+
+Whatever stops by looking at its values is an opaque dispatcher op, so that `torch.compile` sees one node instead
+of a data-dependent loop: the iteration without gradient, the linear solve of `irls`, and the adjoint solve of
+implicit differentiation.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...penalties import Penalty
+from . import reference
+from .reference import Edges
+
+
+class Problem(NamedTuple):
+    """What stays the same during a solve; its fields are the trailing arguments of the ops below."""
+
+    rowptr: Tensor
+    col: Tensor
+    weight: Tensor | None
+    dinv: Tensor
+    p: Tensor  # [B]
+    mu: Tensor  # [B]
+    penalty: str
+    parameter: float | None
+    eps: float
+    mode: str
+    solver: str
+
+    @property
+    def edges(self) -> Edges:
+        """The graph, as the reference functions take it."""
+        return Edges.from_csr(self.rowptr, self.col, self.weight, self.dinv)
+
+    def detached(self) -> Problem:
+        """The same problem, out of reach of autograd."""
+        return self._replace(p=self.p.detach(), mu=self.mu.detach())
+
+    def step(self, f: Tensor, y: Tensor) -> Tensor:
+        """One differentiable step of the chosen solver and mode."""
+        penalty = Penalty(self.penalty, self.parameter)
+        if self.mode != "paper":
+            factor = 4.0 if self.mode == "released" else 2.0
+            return reference.step_as_released(f, y, self.edges, self.p, self.mu, self.eps, factor)
+        if self.solver == "irls":
+            m = reference.edge_coefficients(f, self.edges, self.p, penalty, self.eps)
+            solved: Tensor = torch.ops.plufg.plap_reference_linear(m, y, self.rowptr, self.col, self.dinv, self.mu)
+            return solved
+        return reference.step(f, y, self.edges, self.p, self.mu, penalty, self.eps)
+
+
+def relative_change(new: Tensor, old: Tensor) -> Tensor:
+    """``||new - old|| / ||old||`` of the band that changes most; 0 where nothing changes."""
+    change, size = (new - old).norm(dim=(0, 2)), old.norm(dim=(0, 2))
+    return torch.where(change == 0, 0, change / size).amax()
+
+
+@torch.library.custom_op("plufg::plap_reference_iterate", mutates_args=())
+def _iterate(
+    y: Tensor,
+    steps: int,
+    tol: float | None,
+    rowptr: Tensor,
+    col: Tensor,
+    weight: Tensor | None,
+    dinv: Tensor,
+    p: Tensor,
+    mu: Tensor,
+    penalty: str,
+    parameter: float | None,
+    eps: float,
+    mode: str,
+    solver: str,
+) -> tuple[Tensor, Tensor]:
+    problem = Problem(rowptr, col, weight, dinv, p, mu, penalty, parameter, eps, mode, solver)
+    f, taken = y, 0
+    while taken < steps:
+        new = problem.step(f, y)
+        taken += 1
+        done = tol is not None and bool(relative_change(new, f) < tol)
+        f = new
+        if done:
+            break
+    return (f.clone() if f is y else f), torch.tensor(taken)
+
+
+@_iterate.register_fake
+def _(y: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(y), torch.empty((), dtype=torch.int64)
+
+
+def iterate(y: Tensor, problem: Problem, steps: int, tol: float | None) -> tuple[Tensor, Tensor]:
+    """Up to `steps` steps from y without gradient, ended early by a relative change below `tol`; and how many."""
+    f, taken = _iterate(y.detach(), steps, tol, *problem.detached())
+    return f, taken
+
+
+def _apply_system(x: Tensor, m: Tensor, diagonal: Tensor, edges: Edges) -> Tensor:
+    dinv = edges.dinv.view(-1, 1, 1)
+    pulled = edges.sum_at_receivers(m.unsqueeze(-1) * (dinv * x).index_select(0, edges.col))
+    return diagonal.unsqueeze(-1) * x - dinv * pulled
+
+
+@torch.library.custom_op("plufg::plap_reference_linear", mutates_args=())
+def _linear(m: Tensor, y: Tensor, rowptr: Tensor, col: Tensor, dinv: Tensor, mu: Tensor) -> Tensor:
+    """Solve ``(D^-1 sum M + 2 mu - D^-1/2 M D^-1/2) F = 2 mu Y`` by conjugate gradients, M symmetric.
+
+    Every column (band and channel) runs its own recurrence and rests once it has converged. The diagonal
+    preconditions: for p near 1 the M_ij span many orders of magnitude.
+    """
+    edges = Edges.from_csr(rowptr, col, None, dinv)
+    diagonal = dinv.view(-1, 1) ** 2 * edges.sum_at_receivers(m) + 2 * mu  # [N, B]
+    right = 2 * mu.view(-1, 1) * y
+    x = right / diagonal.unsqueeze(-1)
+    residual = right - _apply_system(x, m, diagonal, edges)
+    goal = 10 * torch.finfo(y.dtype).eps * right.norm(dim=0)
+    scaled = residual / diagonal.unsqueeze(-1)
+    direction = scaled
+    rho = (residual * scaled).sum(0)  # [B, C]
+    for _ in range(10 * max(y.size(0), 1)):
+        active = residual.norm(dim=0) > goal
+        if not bool(active.any()):
+            break
+        image = _apply_system(direction, m, diagonal, edges)
+        curvature = (direction * image).sum(0)
+        length = torch.where(active & (curvature > 0), rho / curvature, 0)
+        x = x + length * direction
+        residual = residual - length * image
+        scaled = residual / diagonal.unsqueeze(-1)
+        new_rho = (residual * scaled).sum(0)
+        direction = scaled + torch.where(active, new_rho / rho, 0) * direction
+        rho = new_rho
+        if not bool((length != 0).any()):
+            break  # rounding has eaten the last descent direction
+    return x
+
+
+@_linear.register_fake
+def _(m: Tensor, y: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(y)
+
+
+def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs, output)
+
+
+def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    m, y, rowptr, col, dinv, mu, x = ctx.saved_tensors
+    # The system is symmetric: dLoss/d(right-hand side) solves it with grad on the right.
+    # The op multiplies its right-hand side by 2 mu, so its result already is dLoss/dY.
+    dy = _linear(m, grad.contiguous(), rowptr, col, dinv, mu)
+    adjoint = dy / (2 * mu.view(-1, 1))
+    row = Edges.from_csr(rowptr, col, None, dinv).row
+    h, k = dinv.view(-1, 1, 1) * x, dinv.view(-1, 1, 1) * adjoint
+    dm = (k.index_select(0, row) * (h.index_select(0, col) - h.index_select(0, row))).sum(-1)
+    dmu = 2 * (adjoint * (y - x)).sum((0, 2))
+    return dm, dy, None, None, None, dmu
+
+
+_linear.register_autograd(_linear_backward, setup_context=_linear_setup)
+
+
+@torch.library.custom_op("plufg::plap_reference_adjoint", mutates_args=())
+def _adjoint(
+    grad: Tensor,
+    f: Tensor,
+    y: Tensor,
+    tol: float,
+    max_steps: int,
+    rowptr: Tensor,
+    col: Tensor,
+    weight: Tensor | None,
+    dinv: Tensor,
+    p: Tensor,
+    mu: Tensor,
+    penalty: str,
+    parameter: float | None,
+    eps: float,
+    mode: str,
+    solver: str,
+) -> Tensor:
+    """Solve ``u = grad + J^T u`` with J the derivative of the step at the fixed point f."""
+    edges, phi = Edges.from_csr(rowptr, col, weight, dinv), Penalty(penalty, parameter)
+    u = grad
+    for _ in range(max_steps):
+        new = grad + reference.step_backward(u, f, y, edges, p, mu, phi, eps)[0]
+        change = relative_change(new, u)
+        u = new
+        if bool(change < tol):
+            break
+    else:
+        warnings.warn(
+            f"plap_solve: the implicit gradient changed by {float(change):.1e} in the last of {max_steps} steps "
+            f"(tolerance {tol:.1e}); the iteration may not contract here (p > 2?): use grad='unroll'",
+            UserWarning,
+            stacklevel=2,
+        )
+    return u.clone() if u is grad else u
+
+
+@_adjoint.register_fake
+def _(grad: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(grad)
+
+
+@torch.library.custom_op("plufg::plap_reference_implicit", mutates_args=())
+def _implicit(
+    out: Tensor,
+    f: Tensor,
+    y: Tensor,
+    tol: float,
+    max_steps: int,
+    rowptr: Tensor,
+    col: Tensor,
+    weight: Tensor | None,
+    dinv: Tensor,
+    p: Tensor,
+    mu: Tensor,
+    penalty: str,
+    parameter: float | None,
+    eps: float,
+    mode: str,
+    solver: str,
+) -> Tensor:
+    return out.clone()
+
+
+@_implicit.register_fake
+def _(out: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(out)
+
+
+def _implicit_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    tensors = [value for value in inputs[1:] if isinstance(value, Tensor)]
+    ctx.layout = [None if isinstance(value, Tensor) else (value,) for value in inputs[1:]]
+    ctx.save_for_backward(*tensors)
+
+
+def _implicit_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    saved = iter(ctx.saved_tensors)
+    arguments = [next(saved) if item is None else item[0] for item in ctx.layout]
+    return (_adjoint(grad.contiguous(), *arguments), *[None] * len(arguments))
+
+
+_implicit.register_autograd(_implicit_backward, setup_context=_implicit_setup)
+
+
+def differentiate_implicitly(out: Tensor, f: Tensor, y: Tensor, problem: Problem, tol: float | None) -> Tensor:
+    """`out`, one recorded step away from the fixed point f, with the gradient of the infinite iteration.
+
+    At a fixed point ``F = T(F, Y, p, mu)`` the gradient of F is that of the last step alone, applied to
+    ``u = (I - J^T)^-1 grad`` in place of grad. Memory does not grow with the number of steps.
+    """
+    tol = tol if tol is not None else 100 * torch.finfo(y.dtype).eps
+    result: Tensor = _implicit(out, f, y.detach(), tol, 10_000, *problem.detached())
+    return result
