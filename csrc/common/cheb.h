@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+
+#include "macros.h"
+
+namespace plufg {
+
+// One step of a three-term recurrence on L, as raw pointers:
+//   out_i = alpha (diag_i x_i - left_i sum_{j in row i, j != i} weight_ij right_j x_j) + beta x_i + gamma
+//   prev_i
+// weight, left, right and diag may be null and then stand for ones; a null prev stands for zeros.
+template <typename T, typename I>
+struct ChebStep {
+  const T* x;       // [rows, channels]
+  const T* prev;    // [rows, channels]
+  const I* rowptr;  // [rows + 1]
+  const I* col;     // [edges]
+  const T* weight;  // [edges]
+  const T* left;    // [rows]
+  const T* right;   // [rows]
+  const T* diag;    // [rows]
+  T* out;           // [rows, channels]
+  int64_t rows;
+  int64_t channels;
+  int64_t edges;
+  T alpha;
+  T beta;
+  T gamma;
+};
+
+// out_i = self x_i + sum (the gathered neighbours) + gamma prev_i
+template <typename T>
+struct ChebRow {
+  T self;
+  T sum;
+};
+
+// The functions are `static`: the CPU kernels are compiled once per instruction set, and with external
+// linkage the linker would keep one copy for all of them, possibly one that the running CPU cannot execute.
+template <typename T, typename I>
+static inline PLUFG_HD ChebRow<T> cheb_row(const ChebStep<T, I>& s, int64_t i) {
+  const T self = s.diag ? s.alpha * s.diag[i] + s.beta : s.alpha + s.beta;
+  return {self, s.left ? -s.alpha * s.left[i] : -s.alpha};
+}
+
+template <typename T, typename I>
+static inline PLUFG_HD T cheb_edge(const ChebStep<T, I>& s, int64_t e, int64_t j) {
+  const T w = s.weight ? s.weight[e] : T(1);
+  return s.right ? w * s.right[j] : w;
+}
+
+}  // namespace plufg
