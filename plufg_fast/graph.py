@@ -21,6 +21,8 @@ _OTHER_FLOW: Final[dict[str, Flow]] = {
     "target_to_source": "source_to_target",
 }
 _OTHER_DEGREE: Final[dict[str, Degree]] = {"in": "out", "out": "in"}
+# Indices up to here are kept in 32 bits: half the memory traffic of every kernel.
+_INT32_MAX = torch.iinfo(torch.int32).max
 
 
 class Graph:
@@ -108,7 +110,7 @@ class Graph:
             )
         self._lap_deg_inv_sqrt = _inv_sqrt(lap_degree)
 
-        fits = max(num_nodes, row.numel(), slot.numel()) <= torch.iinfo(torch.int32).max
+        fits = max(num_nodes, row.numel(), slot.numel()) <= _INT32_MAX
         index = torch.int32 if fits else torch.int64
         self.rowptr, self.col, self.weight = rowptr.to(index), col.to(index), weight
         self.edge_slot = slot.to(index)

@@ -227,11 +227,8 @@ class _Call:
         if value.dtype != self.dtype:
             raise checks.wrong_type(where, name, f"of the type of y ({self.dtype})", value)
         checks.same_device(where, name, value, "the graph", g.device)
-        return (
-            value.to(self.work).view(self.shape[0], -1, self.shape[-1])
-            if value.dim() == 3
-            else value.to(self.work).unsqueeze(1)
-        )
+        value = value.to(self.work)
+        return value if value.dim() == 3 else value.unsqueeze(1)
 
     def finish(self, f: Tensor) -> Tensor:
         """A result in the shape and precision of the input."""

@@ -7,8 +7,9 @@ implicit differentiation.
 
 from __future__ import annotations
 
+import math
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,10 @@ from torch import Tensor
 from ...penalties import Penalty
 from . import reference
 from .reference import Edges
+
+
+# Bound of the inner iterations; those that are well posed end after a few dozen.
+_MOST_STEPS: Final = 1000
 
 
 class Problem(NamedTuple):
@@ -53,6 +58,14 @@ class Problem(NamedTuple):
             solved: Tensor = torch.ops.plufg.plap_reference_linear(m, y, self.rowptr, self.col, self.dinv, self.mu)
             return solved
         return reference.step(f, y, self.edges, self.p, self.mu, penalty, self.eps)
+
+
+def _warn_unconverged(what: str, reached: float, goal: float) -> None:
+    warnings.warn(
+        f"plap_solve: after {_MOST_STEPS} steps at most, {what} stands at {reached:.1e}; its goal is {goal:.1e}",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 def relative_change(new: Tensor, old: Tensor) -> Tensor:
@@ -123,7 +136,7 @@ def _linear(m: Tensor, y: Tensor, rowptr: Tensor, col: Tensor, dinv: Tensor, mu:
     scaled = residual / diagonal.unsqueeze(-1)
     direction = scaled
     rho = (residual * scaled).sum(0)  # [B, C]
-    for _ in range(10 * max(y.size(0), 1)):
+    for _ in range(_MOST_STEPS):
         active = residual.norm(dim=0) > goal
         if not bool(active.any()):
             break
@@ -136,8 +149,8 @@ def _linear(m: Tensor, y: Tensor, rowptr: Tensor, col: Tensor, dinv: Tensor, mu:
         new_rho = (residual * scaled).sum(0)
         direction = scaled + torch.where(active, new_rho / rho, 0) * direction
         rho = new_rho
-        if not bool((length != 0).any()):
-            break  # rounding has eaten the last descent direction
+    else:
+        _warn_unconverged("the linear system of 'irls'", float((residual.norm(dim=0) / goal).max()), 1.0)
     return x
 
 
@@ -172,7 +185,6 @@ def _adjoint(
     f: Tensor,
     y: Tensor,
     tol: float,
-    max_steps: int,
     rowptr: Tensor,
     col: Tensor,
     weight: Tensor | None,
@@ -188,20 +200,16 @@ def _adjoint(
     """Solve ``u = grad + J^T u`` with J the derivative of the step at the fixed point f."""
     edges, phi = Edges.from_csr(rowptr, col, weight, dinv), Penalty(penalty, parameter)
     u = grad
-    for _ in range(max_steps):
+    for _ in range(_MOST_STEPS):
         new = grad + reference.step_backward(u, f, y, edges, p, mu, phi, eps)[0]
-        change = relative_change(new, u)
+        change = float(relative_change(new, u))
         u = new
-        if bool(change < tol):
+        if change < tol:
+            return u
+        if not math.isfinite(change):
             break
-    else:
-        warnings.warn(
-            f"plap_solve: the implicit gradient changed by {float(change):.1e} in the last of {max_steps} steps "
-            f"(tolerance {tol:.1e}); the iteration may not contract here (p > 2?): use grad='unroll'",
-            UserWarning,
-            stacklevel=2,
-        )
-    return u.clone() if u is grad else u
+    _warn_unconverged("the implicit gradient (where the iteration does not contract, use grad='unroll')", change, tol)
+    return u
 
 
 @_adjoint.register_fake
@@ -215,7 +223,6 @@ def _implicit(
     f: Tensor,
     y: Tensor,
     tol: float,
-    max_steps: int,
     rowptr: Tensor,
     col: Tensor,
     weight: Tensor | None,
@@ -258,5 +265,5 @@ def differentiate_implicitly(out: Tensor, f: Tensor, y: Tensor, problem: Problem
     ``u = (I - J^T)^-1 grad`` in place of grad. Memory does not grow with the number of steps.
     """
     tol = tol if tol is not None else 100 * torch.finfo(y.dtype).eps
-    result: Tensor = _implicit(out, f, y.detach(), tol, 10_000, *problem.detached())
+    result: Tensor = _implicit(out, f, y.detach(), tol, *problem.detached())
     return result

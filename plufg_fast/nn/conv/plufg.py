@@ -1,0 +1,183 @@
+"""The p-Laplacian regularised framelet convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch_geometric.nn import Linear
+from torch_geometric.nn.inits import zeros
+
+from ... import checks, ops
+from ...framelets import Framelet
+from ...graph import Degree, Flow
+from ...ops.backend import Backend
+from ...ops.plap import Gradient, Mode, Solver
+from ...penalties import Penalty
+from .base import BandFilter, Exponent, GraphLayer, Theta
+
+Variant: TypeAlias = Literal["pl-ufg1", "pl-ufg2", "pl-fufg"]
+Output: TypeAlias = Literal["reconstruct", "sum"]
+
+
+class PLUFGConv(GraphLayer):
+    r"""The p-Laplacian regularised framelet convolution of `"Generalized Laplacian Regularized Framelet Graph
+    Neural Networks" <https://arxiv.org/abs/2210.15092>`_.
+
+    With :math:`\mathcal{W}` the framelet transform, :math:`\theta` its learnable filter and
+    :math:`\mathrm{plap}(Y) = \arg\min_F \frac12 \sum_i \phi(\|\nabla F(v_i)\|_p) + \mu \|F - Y\|^2`:
+
+    ============  ==========================================================================================
+    variant       output
+    ============  ==========================================================================================
+    ``pl-ufg1``   :math:`\sum_b \mathrm{plap}(\mathcal{W}_b^\top \theta_b \mathcal{W}_b X \Theta)`
+    ``pl-ufg2``   :math:`\mathrm{plap}(\sum_b \mathcal{W}_b^\top \theta_b \mathcal{W}_b X \Theta)`
+    ``pl-fufg``   :math:`\sum_b \mathcal{W}_b^\top \mathrm{plap}(\theta_b \mathcal{W}_b X \Theta)`, or the sum
+                  without :math:`\mathcal{W}_b^\top` for ``output="sum"``
+    ============  ==========================================================================================
+
+    Args:
+        in_channels: size of each input sample, or -1 to take it from the first input.
+        out_channels: size of each output sample.
+        variant: see above.
+        p: exponent, at least 1: one value, or one per band for ``pl-ufg1`` and ``pl-fufg``.
+        mu: weight of the source term, above 0.
+        penalty: ``"power"``, ``"tikhonov"``, ``"tv"``, ``"rtv"``, ``"nldiff"`` or a `Penalty`.
+        warmup: steps of the iteration without gradient.
+        steps: steps with gradient.
+        framelet: name of a filter bank, filter functions, or a `Framelet`, which then overrides ``levels``,
+            ``degree``, ``dilation``, ``scale`` and ``backend`` of the transform.
+        levels: number of framelet levels.
+        degree: degree of the Chebyshev approximation.
+        dilation: dilation base of the framelets.
+        scale: scaling of the Laplacian, see `Framelet`.
+        theta: filter per ``"node"`` (the paper's; transductive), ``"channel"`` or ``"band"`` (inductive).
+        num_nodes: number of nodes for ``theta="node"``; by default taken from the first input.
+        learn_p: make p a parameter (as many values as given).
+        output: of ``pl-fufg``: ``"reconstruct"`` or ``"sum"``.
+        cached: keep the graph of the last call; another graph is noticed and replaces it.
+        bias: learn an additive bias.
+        tol: see `ops.plap_solve`.
+        solver: see `ops.plap_solve`.
+        grad: see `ops.plap_solve`.
+        mode: see `ops.plap_solve`; ``"released"`` also normalises the Laplacian by out-degree and takes
+            unweighted graphs only, as the released code does.
+        eps: smoothing of the edge norms.
+        flow: see `Graph`.
+        graph_degree: ``degree`` of the `Graph`.
+        laplacian_degree: see `Graph`.
+        backend: ``"auto"``, ``"reference"``, ``"cpp"`` or ``"triton"``.
+
+    Shapes:
+        - **input:** node features :math:`(|\mathcal{V}|, F_{in})`, a `Graph` or edge indices
+          :math:`(2, |\mathcal{E}|)`, edge weights :math:`(|\mathcal{E}|)` *(optional)*
+        - **output:** node features :math:`(|\mathcal{V}|, F_{out})`
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        variant: Variant = "pl-ufg2",
+        p: float | Sequence[float] = 1.5,
+        mu: float = 1.0,
+        penalty: str | Penalty = "power",
+        warmup: int = 10,
+        steps: int = 4,
+        framelet: str | Sequence[Any] | Framelet = "linear",
+        levels: int = 1,
+        degree: int = 3,
+        dilation: float = 2.0,
+        scale: Literal["fit", "none", "dyadic"] = "fit",
+        theta: Theta = "node",
+        num_nodes: int | None = None,
+        learn_p: bool = False,
+        output: Output = "reconstruct",
+        cached: bool = True,
+        bias: bool = True,
+        tol: float | None = None,
+        solver: Solver = "jacobi",
+        grad: Gradient = "unroll",
+        mode: Mode = "paper",
+        eps: float = 0.0,
+        flow: Flow = "source_to_target",
+        graph_degree: Degree = "in",
+        laplacian_degree: Degree | None = None,
+        backend: Backend = "auto",
+    ) -> None:
+        if mode == "released" and laplacian_degree is None:
+            laplacian_degree = "out"
+        super().__init__(cached, flow, graph_degree, laplacian_degree)
+        checks.one_of("PLUFGConv", "variant", variant, ("pl-ufg1", "pl-ufg2", "pl-fufg"))
+        checks.one_of("PLUFGConv", "output", output, ("reconstruct", "sum"))
+        checks.number("PLUFGConv", "mu", mu, above=0.0)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.variant, self.output, self.mu, self.penalty = variant, output, mu, penalty
+        self.warmup, self.steps, self.tol = warmup, steps, tol
+        self.solver, self.grad, self.mode, self.eps, self.backend = solver, grad, mode, eps, backend
+        self.framelet = (
+            framelet
+            if isinstance(framelet, Framelet)
+            else Framelet(framelet, levels, degree, dilation, scale, backend=backend)
+        )
+        bands = 1 if variant == "pl-ufg2" else self.framelet.num_bands
+        self.p = Exponent("PLUFGConv", p, learn_p)
+        if len(self.p.start) not in (1, bands):
+            raise ValueError(
+                f"PLUFGConv: p must be one value or {bands} (the bands that {variant} smooths), got {len(self.p.start)}"
+            )
+        self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
+        self.filter = BandFilter(theta, self.framelet.num_bands, out_channels, num_nodes)
+        self.bias = Parameter(torch.empty(out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew and forget the cached graph."""
+        super().reset_parameters()
+        self.lin.reset_parameters()
+        self.filter.reset_parameters()
+        self.p.reset_parameters()
+        zeros(self.bias)
+
+    def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        """``[N, in_channels] -> [N, out_channels]``."""
+        g = self.graph(x, edge_index, edge_weight)
+        if self.mode == "released" and g.weight is not None:
+            raise ValueError(f"PLUFGConv: mode 'released' must be used with an unweighted graph, got {g}")
+        z = self.filter(self.framelet.analysis(self.lin(x), g))  # [N, B, C]
+        if self.variant == "pl-fufg":
+            z = self._smooth(z, g)
+            out = self.framelet.synthesis(z, g) if self.output == "reconstruct" else z.sum(1)
+        elif self.variant == "pl-ufg1":
+            out = self._smooth(self.framelet.synthesis(z, g, sum_bands=False), g).sum(1)
+        else:
+            out = self._smooth(self.framelet.synthesis(z, g), g)
+        return out if self.bias is None else out + self.bias
+
+    def _smooth(self, y: Tensor, g: Any) -> Tensor:
+        smooth: Tensor = ops.plap_solve(
+            y,
+            g,
+            self.p(),
+            self.mu,
+            self.penalty,
+            self.warmup,
+            self.steps,
+            self.tol,
+            self.solver,
+            self.grad,
+            self.mode,
+            eps=self.eps,
+            backend=self.backend,
+        )
+        return smooth
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, variant={self.variant!r}, "
+            f"p={self.p!r}, mu={self.mu:g}, framelet={self.framelet.name!r}, levels={self.framelet.levels}, "
+            f"degree={self.framelet.degree})"
+        )

@@ -1,0 +1,208 @@
+"""Derivatives of the reference p-step: against finite differences, against each other, and where there is a kink."""
+
+import graphs
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from plufg_fast import Graph, Penalty, ops
+from plufg_fast.ops.plap import reference
+
+PENALTIES = ["power", "tikhonov", "tv", "rtv", "nldiff"]
+
+
+def leaf(*shape: int, seed: int = 0) -> Tensor:
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=rng, dtype=torch.float64).requires_grad_()
+
+
+def exponents(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("kind", ["self_loops", "isolated", "directed_weighted_loops"])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_step_in_every_argument(penalty: str, kind: str) -> None:
+    g = graphs.graph(kind, num_nodes=8)
+    f, y = leaf(8, 2, 2), leaf(8, 2, 2, seed=1)
+    assert gradcheck(
+        lambda f, y, p, mu: ops.plap_step(f, y, g, p, mu, penalty),
+        (f, y, exponents(1.3, 2.4), exponents(0.5, 1.5)),
+    )
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 2.5, 3.0])
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_step_for_every_exponent(p: float, eps: float) -> None:
+    g = graphs.graph("self_loops", num_nodes=8)
+    assert gradcheck(lambda f, y: ops.plap_step(f, y, g, p, 0.7, eps=eps), (leaf(8, 2), leaf(8, 2, seed=1)))
+
+
+@pytest.mark.parametrize("p", [2.0, 2.5])
+@pytest.mark.parametrize("scalar", [True, False])
+def test_step_in_p_and_mu_at_special_values(p: float, scalar: bool) -> None:
+    # p = 2 is where the rule at zero norms changes; finite differences across it see no self-loops.
+    g = graphs.graph("weighted", num_nodes=8)
+    f, y = leaf(8, 1, 2), leaf(8, 1, 2, seed=1)
+    shape = () if scalar else (1,)
+    values = exponents(p).detach().reshape(shape).requires_grad_(), exponents(0.7).detach().reshape(shape).requires_grad_()
+    assert gradcheck(lambda p, mu: ops.plap_step(f.detach(), y.detach(), g, p, mu), values)
+
+
+@pytest.mark.parametrize("kind", ["self_loops", "isolated", "directed_weighted_loops"])
+@pytest.mark.parametrize("eps", [0.0, 0.2])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_written_out_backward_is_the_recorded_one(penalty: str, eps: float, kind: str) -> None:
+    g = graphs.graph(kind)
+    weight, dinv, _ = g.values(torch.float64)
+    edges = reference.Edges.from_csr(g.rowptr, g.col, weight, dinv)
+    for p in [(1.0, 1.5), (2.0, 2.5)]:
+        inputs = leaf(11, 2, 3), leaf(11, 2, 3, seed=1), exponents(*p), exponents(0.4, 1.3)
+        f, y, p_, mu = inputs
+        out = reference.step(f, y, edges, p_, mu, Penalty(penalty), eps)
+        grad = torch.randn_like(out)
+        recorded = torch.autograd.grad(out, inputs, grad)
+        f, y, p_, mu = (t.detach() for t in inputs)
+        written = reference.step_backward(grad, f, y, edges, p_, mu, Penalty(penalty), eps)
+        for a, b in zip(recorded, written, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_energy_in_every_argument(penalty: str) -> None:
+    g = graphs.graph("self_loops", num_nodes=8)
+    assert gradcheck(
+        lambda f, y, p, mu: ops.plap_energy(f, y, g, p, mu, penalty),
+        (leaf(8, 2, 2), leaf(8, 2, 2, seed=1), exponents(1.3, 2.4), exponents(0.5, 1.5)),
+    )
+
+
+def test_edge_gradient_and_divergence() -> None:
+    g = graphs.graph("directed_weighted_loops", num_nodes=8)
+    assert gradcheck(lambda f: ops.edge_gradient(f, g), (leaf(8, 2),))
+    assert gradcheck(lambda u: ops.divergence(u, g), (leaf(g.num_edges, 2),))
+
+
+@pytest.mark.parametrize("mode", ["paper", "released", "pgnn"])
+@pytest.mark.parametrize("kind", ["self_loops", "directed_weighted_loops"])
+def test_unrolled_solve_in_every_argument(kind: str, mode: str) -> None:
+    g = graphs.graph(kind, num_nodes=7)
+    assert gradcheck(
+        lambda y, p, mu: ops.plap_solve(y, g, p, mu, warmup=0, steps=3, mode=mode),
+        (leaf(7, 2, 2), exponents(1.4, 2.3), exponents(0.5, 1.5)),
+    )
+
+
+@pytest.mark.parametrize("penalty", ["power", "rtv"])
+def test_irls_solve_in_every_argument(penalty: str) -> None:
+    g = graphs.graph("self_loops", num_nodes=7)
+    assert gradcheck(
+        lambda y, p, mu: ops.plap_solve(y, g, p, mu, penalty, warmup=0, steps=2, solver="irls"),
+        (leaf(7, 2, 2), exponents(1.4, 2.3), exponents(0.5, 1.5)),
+    )
+
+
+@pytest.mark.parametrize("kind", ["self_loops", "isolated", "directed_weighted_loops"])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_implicit_gradient_is_that_of_a_long_unrolled_iteration(penalty: str, kind: str) -> None:
+    g = graphs.graph(kind)
+    y, p, mu = leaf(11, 2, 2), exponents(1.5, 2.0), exponents(1.0, 1.5)
+    unrolled = ops.plap_solve(y, g, p, mu, penalty, warmup=0, steps=400)
+    grad = torch.randn_like(unrolled)
+    expected = torch.autograd.grad(unrolled, (y, p, mu), grad)
+    implicit = ops.plap_solve(y, g, p, mu, penalty, warmup=400, steps=1, grad="implicit")
+    for a, b in zip(expected, torch.autograd.grad(implicit, (y, p, mu), grad), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+
+
+def test_implicit_gradient_at_the_fixed_point_of_irls() -> None:
+    g = graphs.graph("weighted")
+    y = leaf(11, 2)
+    grads = [
+        torch.autograd.grad(
+            ops.plap_solve(y, g, 1.4, 1.0, warmup=n, tol=1e-14, solver=solver, grad="implicit").square().sum(), y
+        )[0]
+        for solver, n in (("jacobi", 2000), ("irls", 200))
+    ]
+    torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
+
+
+def test_implicit_gradient_that_does_not_converge_says_so() -> None:
+    # Two strongly tied nodes and p = 4: the Jacobi step overshoots, so its derivative does not contract.
+    g = Graph(torch.tensor([[0, 1], [1, 0]]))
+    y = torch.tensor([[30.0], [-30.0]], dtype=torch.float64, requires_grad=True)
+    out = ops.plap_solve(y, g, 4.0, 0.01, warmup=3, steps=1, grad="implicit")
+    with pytest.warns(UserWarning, match="the implicit gradient .* stands at"):
+        out.sum().backward()
+
+
+def test_warmup_carries_no_gradient() -> None:
+    g = graphs.graph("weighted")
+    y = leaf(11, 2)
+    out = ops.plap_solve(y, g, 1.5, 0.7, warmup=5, steps=1)
+    grad = torch.randn_like(out)
+    (with_warmup,) = torch.autograd.grad(out, y, grad)
+    start = ops.plap_solve(y.detach(), g, 1.5, 0.7, warmup=4, steps=1)
+    (by_hand,) = torch.autograd.grad(ops.plap_step(start, y, g, 1.5, 0.7), y, grad)
+    assert torch.equal(with_warmup, by_hand)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 2.5])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_equal_neighbours_have_a_finite_gradient_of_the_defined_value(penalty: str, p: float) -> None:
+    # Nodes 0 and 1 are equal and of equal degree: their edge gradient is 0, and so is, by definition, the
+    # derivative of its norm. What is left is the derivative with M held fixed.
+    w = torch.zeros(4, 4, dtype=torch.float64)
+    for i, j in [(0, 1), (0, 2), (1, 3)]:
+        w[i, j] = w[j, i] = 1.0
+    g = graphs.from_dense(w)
+    f = torch.tensor([[1.0, 2.0], [1.0, 2.0], [-1.0, 0.5], [0.3, 0.1]], dtype=torch.float64)
+    assert torch.equal(ops.edge_gradient(f, g)[0], torch.zeros(2).double())
+
+    inputs = f.clone().requires_grad_(), leaf(4, 2), exponents(p), exponents(0.7)
+    out = ops.plap_step(*inputs[:2], g, *inputs[2:], penalty)
+    grads = torch.autograd.grad(out.square().sum(), inputs)
+    assert all(torch.isfinite(t).all() for t in (out, *grads))
+
+    # The same derivative without the edge {0, 1}'s norm: move that edge's ends together, so it stays 0.
+    def moved(t: Tensor) -> Tensor:
+        shifted = f + t * torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+        return ops.plap_step(shifted, inputs[1].detach(), g, p, 0.7, penalty).square().sum()
+
+    h = 1e-6
+    central = (moved(torch.tensor(h)) - moved(torch.tensor(-h))) / (2 * h)
+    torch.testing.assert_close(grads[0][0, 0] + grads[0][1, 0], central, rtol=1e-6, atol=1e-6)
+
+
+def test_defined_value_of_the_derivative_at_a_zero_edge_is_zero() -> None:
+    # Two equal nodes and nothing else: for p < 2 the edge carries weight 0, and its derivative is 0 too.
+    g = Graph(torch.tensor([[0, 1], [1, 0]]))
+    f = torch.ones(2, 1, dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([[1.0], [3.0]], dtype=torch.float64)
+    for p in (1.0, 1.5):
+        out = ops.plap_step(f, y, g, p, 0.5)
+        assert torch.equal(out, y)
+        assert torch.equal(torch.autograd.grad(out.sum(), f)[0], torch.zeros(2, 1).double())
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 2.5])
+def test_constant_signal_has_no_nan_anywhere(p: float) -> None:
+    # Every edge of a regular graph is at zero gradient at once.
+    ring = torch.arange(6)
+    g = Graph(torch.cat((torch.stack((ring, ring.roll(1))), torch.stack((ring.roll(1), ring)), torch.stack((ring, ring))), 1))
+    for solver, grad in (("jacobi", "unroll"), ("irls", "unroll"), ("jacobi", "implicit")):
+        y = torch.ones(6, 3, dtype=torch.float64, requires_grad=True)
+        p_, mu = exponents(p), exponents(0.5)
+        out = ops.plap_solve(y, g, p_, mu, warmup=2, steps=2, solver=solver, grad=grad)
+        torch.testing.assert_close(out, torch.ones_like(out))
+        for t in torch.autograd.grad(out.square().sum(), (y, p_, mu)):
+            assert torch.isfinite(t).all()
+
+
+def test_gradients_that_nobody_asked_for_are_not_kept() -> None:
+    g = graphs.graph("weighted")
+    y = leaf(11, 2).detach()
+    assert not ops.plap_solve(y, g, 1.5, 1.0).requires_grad
+    p = exponents(1.5)
+    assert ops.plap_solve(y, g, p, 1.0).requires_grad

@@ -1,0 +1,277 @@
+import copy
+import pickle
+
+import graphs
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
+
+import plufg_fast.graph
+from plufg_fast import Graph
+from plufg_fast.graph import GraphCache, expand_rows
+
+
+def to_dense(g: Graph) -> torch.Tensor:
+    w = torch.zeros(g.num_nodes, g.num_nodes, dtype=torch.float64)
+    weight = torch.ones(g.num_edges) if g.weight is None else g.weight
+    w[expand_rows(g.rowptr, g.col).long(), g.col.long()] = weight.double()
+    return w
+
+
+def same(a: Graph, b: Graph) -> bool:
+    return (
+        torch.equal(a.rowptr, b.rowptr)
+        and torch.equal(a.col, b.col)
+        and torch.equal(to_dense(a), to_dense(b))
+        and all(torch.equal(s, t) for s, t in zip(a.values(torch.float64)[1:], b.values(torch.float64)[1:], strict=True))
+        and a.is_undirected == b.is_undirected
+    )
+
+
+@pytest.mark.parametrize("kind", graphs.ALL)
+def test_matches_the_dense_matrix(kind: str) -> None:
+    w = graphs.dense(kind)
+    g = graphs.from_dense(w)
+    assert torch.equal(to_dense(g), w)
+    assert torch.equal(to_dense(g.transpose()), w.T)
+    torch.testing.assert_close(g.deg_inv_sqrt.double(), graphs.inverse_sqrt(w.sum(1)), rtol=1e-6, atol=0)
+    off = w.clone().fill_diagonal_(0)
+    torch.testing.assert_close(g.lap_deg_inv_sqrt.double(), graphs.inverse_sqrt(off.sum(1)), rtol=1e-6, atol=0)
+    assert g.is_undirected == torch.equal(w, w.T)
+    assert g.has_self_loops == bool(w.diagonal().any())
+    assert (g.transpose() is g) == g.is_undirected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 9).flatmap(
+        lambda n: st.tuples(
+            st.just(n),
+            st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1), st.integers(1, 8)), max_size=30),
+        )
+    ),
+    st.sampled_from(["source_to_target", "target_to_source"]),
+    st.sampled_from(["in", "out"]),
+)
+def test_any_multigraph_sums_duplicates_and_finds_the_way_back(case, flow, degree) -> None:
+    n, edges = case
+    index = torch.tensor([[e[0] for e in edges], [e[1] for e in edges]], dtype=torch.int64).view(2, -1)
+    weight = torch.tensor([e[2] / 4 for e in edges], dtype=torch.float64)
+    g = Graph(index, n, weight, flow=flow, degree=degree)
+    receiver, sender = (1, 0) if flow == "source_to_target" else (0, 1)
+    expected = torch.zeros(n, n, dtype=torch.float64)
+    for e in edges:
+        expected[e[receiver], e[sender]] += e[2] / 4
+    assert torch.equal(to_dense(g), expected)
+    assert torch.equal(g.deg_inv_sqrt, graphs.inverse_sqrt(expected.sum(1 if degree == "in" else 0)))
+    rows = expand_rows(g.rowptr, g.col)
+    assert torch.equal(rows[g.edge_slot].long(), index[receiver])
+    assert torch.equal(g.col[g.edge_slot].long(), index[sender])
+    t = g.transpose()
+    assert torch.equal(expand_rows(t.rowptr, t.col)[t.edge_slot].long(), index[sender if t is not g else receiver])
+    for row in range(n):
+        part = g.col[g.rowptr[row] : g.rowptr[row + 1]]
+        assert torch.equal(part, part.sort().values)
+
+
+@pytest.mark.parametrize("kind", ["weighted", "directed_weighted_loops", "directed"])
+def test_every_input_format_gives_the_same_graph(kind: str) -> None:
+    w = graphs.dense(kind)
+    g = graphs.from_dense(w)
+    receiver, sender = w.nonzero(as_tuple=True)
+    index, weight = torch.stack((sender, receiver)), w[receiver, sender]
+    n = w.size(0)
+    shuffled = torch.randperm(index.size(1))
+    assert same(g, Graph(index[:, shuffled], n, weight[shuffled]))
+    assert same(g, Graph(index.int(), n, weight))
+    assert same(g, Graph(EdgeIndex(index, sparse_size=(n, n)), edge_weight=weight))
+    # Sparse matrices follow PyG's adj_t convention: a row belongs to the receiving node.
+    coo = torch.sparse_coo_tensor(torch.stack((receiver, sender)), weight, (n, n), check_invariants=True)
+    assert same(g, Graph(coo))
+    assert same(g, Graph(coo.coalesce().to_sparse_csr()))
+    assert same(g, Graph(coo.coalesce().to_sparse_csc()))
+    # scipy matrices follow PyG's from_scipy_sparse_matrix: A[i, j] is an edge from i to j.
+    assert same(g, Graph(scipy.sparse.coo_matrix(w.T.numpy())))
+    assert same(g, Graph(scipy.sparse.csr_array(w.T.numpy())))
+    assert same(g, Graph.from_data(Data(edge_index=index, edge_weight=weight, num_nodes=n)))
+    assert same(g, Graph.from_data(Data(adj_t=coo, num_nodes=n)))
+    assert same(g, Graph(index.flip(0), n, weight, flow="target_to_source"))
+
+
+def test_sparse_tensor_gives_the_same_graph() -> None:
+    torch_sparse = pytest.importorskip("torch_sparse", reason="torch_sparse is not installed")
+    w = graphs.dense("directed_weighted_loops")
+    assert same(graphs.from_dense(w), Graph(torch_sparse.SparseTensor.from_dense(w)))
+
+
+def test_sparse_tensor_is_recognised_by_its_interface() -> None:
+    # torch_sparse has no wheel for every torch; what Graph uses of its SparseTensor are these two methods.
+    class SparseTensor:
+        def __init__(self, w: torch.Tensor) -> None:
+            self.w = w
+
+        def sparse_sizes(self) -> tuple[int, ...]:
+            return tuple(self.w.shape)
+
+        def coo(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            row, col = self.w.nonzero(as_tuple=True)
+            return row, col, self.w[row, col]
+
+    w = graphs.dense("directed_weighted_loops")
+    assert same(graphs.from_dense(w), Graph(SparseTensor(w)))
+
+
+def test_uncoalesced_entries_are_summed() -> None:
+    index = torch.tensor([[0, 0, 1], [1, 1, 0]])
+    g = Graph(torch.sparse_coo_tensor(index, torch.tensor([1.0, 2.0, 3.0]), (2, 2)))
+    assert g.num_edges == 2
+    assert g.weight is not None
+    assert g.weight.tolist() == [3.0, 3.0]
+    assert g.is_undirected
+
+
+def test_unweighted_duplicates_count() -> None:
+    g = Graph(torch.tensor([[0, 0, 0, 1], [1, 1, 1, 0]]))
+    assert g.weight is not None
+    assert g.weight.tolist() == [1.0, 3.0]
+    assert g.edge_slot.tolist() == [1, 1, 1, 0]
+
+
+def test_unit_weights_are_no_weights() -> None:
+    assert Graph(torch.tensor([[0, 1], [1, 0]]), edge_weight=torch.ones(2)).weight is None
+
+
+def test_duplicates_that_sum_to_one_are_no_weights() -> None:
+    g = Graph(torch.tensor([[0, 0], [1, 1]]), edge_weight=torch.tensor([0.25, 0.75]))
+    assert g.weight is None
+    assert g.num_edges == 1
+
+
+@pytest.mark.parametrize("num_nodes", [0, 1, 5])
+def test_no_edges(num_nodes: int) -> None:
+    g = Graph(torch.empty(2, 0, dtype=torch.int64), num_nodes)
+    assert (g.num_nodes, g.num_edges) == (num_nodes, 0)
+    assert g.is_undirected
+    assert torch.equal(g.deg_inv_sqrt, torch.zeros(num_nodes))
+
+
+def test_nodes_are_counted_by_the_largest_index() -> None:
+    assert Graph(torch.tensor([[0, 7], [1, 2]])).num_nodes == 8
+    assert Graph(torch.empty(2, 0, dtype=torch.int64)).num_nodes == 0
+
+
+def test_a_lone_self_loop_leaves_the_laplacian() -> None:
+    g = Graph(torch.tensor([[0, 1, 2], [0, 2, 1]]), edge_weight=torch.tensor([0.3, 0.1, 0.1]))
+    assert g.deg_inv_sqrt[0] > 0
+    assert g.lap_deg_inv_sqrt[0] == 0
+
+
+def test_degree_choices_on_a_directed_graph() -> None:
+    w = graphs.dense("directed_weighted_loops")
+    off = w.clone().fill_diagonal_(0)
+    g = graphs.from_dense(w, degree="in", laplacian_degree="out")
+    torch.testing.assert_close(g.deg_inv_sqrt, graphs.inverse_sqrt(w.sum(1)))
+    torch.testing.assert_close(g.lap_deg_inv_sqrt, graphs.inverse_sqrt(off.sum(0)))
+    t = g.transpose()
+    assert torch.equal(t.deg_inv_sqrt, g.deg_inv_sqrt)
+    assert t.transpose() is g
+    receiver, sender = w.nonzero(as_tuple=True)
+    rebuilt = Graph(
+        torch.stack((sender, receiver)), w.size(0), w[receiver, sender], t.flow, t.degree, t.laplacian_degree
+    )
+    assert same(t, rebuilt)
+
+
+def test_indices_take_64_bits_when_they_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = graphs.graph("directed_weighted_loops")
+    monkeypatch.setattr(plufg_fast.graph, "_INT32_MAX", 10)
+    large = graphs.graph("directed_weighted_loops")
+    assert {t.dtype for t in (small.rowptr, small.col, small.edge_slot)} == {torch.int32}
+    assert {t.dtype for t in (large.rowptr, large.col, large.edge_slot)} == {torch.int64}
+    assert torch.equal(small.col.long(), large.col)
+
+
+@pytest.mark.parametrize("kind", ["weighted", "directed_weighted_loops"])
+def test_survives_pickle_copy_and_conversion(kind: str) -> None:
+    g = graphs.graph(kind)
+    for other in (pickle.loads(pickle.dumps(g)), copy.deepcopy(g)):
+        assert same(g, other)
+        assert same(g.transpose(), other.transpose())
+        assert other.transpose().transpose() is other
+    single = g.to(torch.float32)
+    assert single.weight is not None
+    assert single.weight.dtype == single.deg_inv_sqrt.dtype == torch.float32
+    assert single.transpose().transpose() is single
+    assert g.to("cpu") is g
+    meta = g.to("meta")
+    assert meta.transpose().col.device.type == "meta"
+
+
+def test_unweighted_degrees_are_exact_in_double_precision() -> None:
+    g = graphs.from_dense(graphs.dense("unweighted"))
+    assert g.deg_inv_sqrt.dtype == torch.float32
+    expected = graphs.inverse_sqrt(graphs.dense("unweighted").sum(1))
+    torch.testing.assert_close(g.values(torch.float64)[1], expected, rtol=1e-15, atol=0)
+
+
+def test_repr_tells_what_matters() -> None:
+    assert repr(graphs.graph("unweighted")) == (
+        "Graph(num_nodes=11, num_edges=46, undirected, unweighted, int32, cpu)"
+    )
+    assert "directed, weighted (float64), self-loops" in repr(graphs.graph("directed_weighted_loops"))
+
+
+class TestCache:
+    index = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+    def test_reuses_the_same_tensors(self) -> None:
+        cache = GraphCache()
+        index = self.index.clone()
+        assert cache.get(index, 3, None) is cache.get(index, 3, None)
+
+    def test_reuses_equal_tensors(self) -> None:
+        cache = GraphCache()
+        assert cache.get(self.index.clone(), 3, None) is cache.get(self.index.clone(), 3, None)
+
+    def test_notices_another_graph(self) -> None:
+        cache = GraphCache()
+        first = cache.get(self.index, 3, None)
+        second = cache.get(self.index.flip(0), 3, None)
+        assert not torch.equal(first.col, second.col)
+
+    def test_notices_a_change_in_place(self) -> None:
+        cache = GraphCache()
+        index = self.index.clone()
+        first = cache.get(index, 3, None)
+        index[1, 0] = 2
+        assert not torch.equal(first.rowptr, cache.get(index, 3, None).rowptr)
+
+    def test_notices_a_change_in_place_behind_an_equal_tensor(self) -> None:
+        cache = GraphCache()
+        index = self.index.clone()
+        cache.get(index, 3, None)
+        index[1, 0] = 2
+        changed = index.clone()
+        assert torch.equal(cache.get(changed, 3, None).rowptr, Graph(changed, 3).rowptr)
+
+    def test_notices_weights_nodes_and_options(self) -> None:
+        cache = GraphCache()
+        base = cache.get(self.index, 3, None)
+        weighted = cache.get(self.index, 3, torch.tensor([1.0, 2.0, 3.0]))
+        assert weighted.weight is not None
+        assert cache.get(self.index, 4, None).num_nodes == 4
+        assert cache.get(self.index, 3, None, flow="target_to_source").flow == "target_to_source"
+        assert base.weight is None
+
+    def test_rebuilds_for_tensors_that_carry_no_version(self) -> None:
+        cache = GraphCache()
+        with torch.inference_mode():
+            index = self.index.clone()
+        first = cache.get(index, 3, None)
+        with torch.inference_mode():
+            index[1, 0] = 2
+        assert not torch.equal(first.rowptr, cache.get(index, 3, None).rowptr)
