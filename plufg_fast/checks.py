@@ -14,8 +14,16 @@ import torch
 from torch import Tensor
 
 
+class Shown(str):
+    """Words that stand in a message as they are, for a value that is better told than printed."""
+
+    __slots__ = ()
+
+
 def describe(value: Any) -> str:
     """A short description of `value` for an error message."""
+    if isinstance(value, Shown):
+        return str(value)
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor of shape {tuple(value.shape)} on {value.device}"
     if isinstance(value, str | int | float | bool) or value is None:

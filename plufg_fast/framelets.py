@@ -133,15 +133,22 @@ class Framelet:
         if lambda_max != "estimate":
             checks.number(where, "lambda_max", lambda_max, above=0.0)
         self.name = bank if isinstance(bank, str) else "custom"
-        self.filters = _checked_bank(bank)
+        filters = _checked_bank(bank)
+        # Named banks are looked up by name, so that a layer with one can be pickled.
+        self._own_filters = None if isinstance(bank, str) else filters
         self.levels, self.degree, self.dilation = levels, degree, float(dilation)
         self.scale, self.method, self.lambda_max = scale, method, lambda_max
         self.reconstruct, self.backend = reconstruct, backend
         #: ``[R, degree + 1]`` Chebyshev coefficients of the bank, float64.
-        self.coeffs = torch.from_numpy(np.stack([chebyshev_coefficients(g, degree) for g in self.filters]))
+        self.coeffs = torch.from_numpy(np.stack([chebyshev_coefficients(g, degree) for g in filters]))
         #: ``(r, l)`` of every band, in the order of the transform: low-pass first, then by level.
-        self.bands = [(0, levels - 1)] + [(r, level) for level in range(levels) for r in range(1, len(self.filters))]
+        self.bands = [(0, levels - 1)] + [(r, level) for level in range(levels) for r in range(1, len(filters))]
         self._spectra: dict[int, tuple[Graph, Any]] = {}
+
+    @property
+    def filters(self) -> list[Filter]:
+        """The functions of the bank, low-pass first."""
+        return BANKS[self.name]() if self._own_filters is None else self._own_filters
 
     @property
     def num_bands(self) -> int:
@@ -170,7 +177,7 @@ class Framelet:
             return parts.sum(1) if sum_bands else parts
         # The synthesis operator is the adjoint; on the transposed graph its adjoint is the analysis operator.
         target = g if self.reconstruct == "adjoint" else g.transpose()
-        high = len(self.filters) - 1
+        high = self.coeffs.size(0) - 1
         # Deepest level first: what comes out of it is the low-pass input of the level above.
         low = z[:, :1]
         for level in range(self.levels - 1, -1, -1):
@@ -186,7 +193,7 @@ class Framelet:
 
     def _unfold_order(self) -> list[int]:
         """Where each band of `bands` stands after the levels were gone through from the deepest up."""
-        high = len(self.filters) - 1
+        high = self.coeffs.size(0) - 1
         deepest_up = [(0, self.levels - 1)] + [
             (r, level) for level in range(self.levels - 1, -1, -1) for r in range(1, high + 1)
         ]
@@ -281,7 +288,7 @@ class Framelet:
         if value.dim() != dims or value.size(0) != g.num_nodes or (dims == 3 and value.size(1) != self.num_bands):
             raise checks.wrong_value(where, name, f"of shape {shape}", value)
         if self.method == "exact" and not g.is_undirected:
-            raise checks.wrong_value(where, "g", "undirected for method 'exact'", repr(g))
+            raise checks.wrong_value(where, "g", "undirected for method 'exact'", checks.Shown(g))
 
     def __repr__(self) -> str:
         return (
@@ -304,12 +311,12 @@ def _checked_bank(bank: Any) -> list[Filter]:
                 "Framelet",
                 f"bank[{r}]",
                 "a function that maps an array on [0, pi] to finite values of its shape",
-                f"{values.dtype} values of shape {values.shape}",
+                checks.Shown(f"{values.dtype} values of shape {values.shape}"),
             )
     excess = float(np.abs(sum(np.asarray(g(x)) ** 2 for g in bank) - 1).max())
     if excess > 1e-6:
         raise checks.wrong_value(
-            "Framelet", "bank", "functions whose squares sum to 1", f"a sum that is off by {excess:.3g}"
+            "Framelet", "bank", "functions whose squares sum to 1", checks.Shown(f"a sum that is off by {excess:.3g}")
         )
     return list(bank)
 
@@ -326,13 +333,16 @@ def dense_laplacian(g: Graph) -> Tensor:
 
 
 def _eigendecomposition(g: Graph) -> tuple[Tensor, Tensor]:
-    return torch.linalg.eigh(dense_laplacian(g))  # type: ignore[no-any-return]
+    values, vectors = torch.linalg.eigh(dense_laplacian(g))
+    # Every component has an eigenvalue 0, which comes out as noise; a filter with a root there would amplify it.
+    noise = 10 * max(g.num_nodes, 1) * torch.finfo(torch.float64).eps
+    return torch.where(values.abs() < noise, 0, values), vectors
 
 
 def estimate_lambda_max(g: Graph) -> float:
     """The largest eigenvalue of an undirected graph's Laplacian, by Lanczos iteration."""
     if not g.is_undirected:
-        raise checks.wrong_value("Framelet", "lambda_max", "a number on a directed graph", "'estimate'")
+        raise checks.wrong_value("Framelet", "lambda_max", "a number on a directed graph", "estimate")
     if g.num_nodes < 16:
         return float(_eigendecomposition(g)[0][-1]) if g.num_nodes else 2.0
     from scipy.sparse import csr_matrix

@@ -186,7 +186,7 @@ class Graph:
         target = self.device if device is None else torch.empty(0, device=device).device
         dtype = self.dtype if dtype is None else dtype
         if not dtype.is_floating_point:
-            raise checks.wrong_value("Graph.to", "dtype", "a floating-point type", str(dtype))
+            raise checks.wrong_value("Graph.to", "dtype", "a floating-point type", checks.Shown(dtype))
         if target == self.device and dtype == self.dtype:
             return self
         moved = self._moved(target, dtype)
@@ -353,7 +353,7 @@ def _from_matrix(given: Any, flow: Flow) -> tuple[Tensor, Tensor, Tensor | None,
             given,
         )
     if len(shape) != 2 or shape[0] != shape[1]:
-        raise checks.wrong_value("Graph", "edge_index", "a square matrix", f"shape {shape}")
+        raise checks.wrong_value("Graph", "edge_index", "a square matrix", checks.Shown(f"shape {shape}"))
     if not transposed:
         return row, col, value, shape[0]
     if flow != "source_to_target":
@@ -374,7 +374,7 @@ def _from_torch_sparse(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             raise checks.wrong_value("Graph", "edge_index", "a matrix of scalars", given)
         return index[0], index[1], value
     if given.layout not in (torch.sparse_csr, torch.sparse_csc):
-        raise checks.wrong_type("Graph", "edge_index", "a COO, CSR or CSC matrix", f"layout {given.layout}")
+        raise checks.wrong_type("Graph", "edge_index", "a COO, CSR or CSC matrix", checks.Shown(given.layout))
     if given.layout == torch.sparse_csr:
         pointer, index, length = given.crow_indices(), given.col_indices(), given.size(0)
     else:
@@ -406,7 +406,10 @@ def _checked_weight(given: Any, edges: Tensor) -> Tensor:
         raise checks.wrong_value("Graph", "edge_weight", f"of shape [{edges.numel()}], one per edge", weight)
     if weight.requires_grad:
         raise checks.wrong_value(
-            "Graph", "edge_weight", "a constant (pass edge_weight.detach())", "a tensor that requires grad"
+            "Graph",
+            "edge_weight",
+            "a constant (pass edge_weight.detach())",
+            checks.Shown("a tensor that requires grad"),
         )
     checks.same_device("Graph", "edge_weight", weight, "edge_index", edges.device)
     if not weight.is_floating_point():

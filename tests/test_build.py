@@ -28,9 +28,7 @@ def tree(tmp_path):
 
 
 def run_setup(tree: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    clean = {
-        k: v for k, v in os.environ.items() if not k.startswith("PLUFG_") and k not in ("CXX", "CXXFLAGS")
-    }
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PLUFG_") and k not in ("CXX", "CXXFLAGS")}
     command = [sys.executable, "setup.py", *arguments]
     return subprocess.run(command, cwd=tree, env=clean | env, capture_output=True, text=True)
 

@@ -27,7 +27,9 @@ def same(a: Graph, b: Graph) -> bool:
         torch.equal(a.rowptr, b.rowptr)
         and torch.equal(a.col, b.col)
         and torch.equal(to_dense(a), to_dense(b))
-        and all(torch.equal(s, t) for s, t in zip(a.values(torch.float64)[1:], b.values(torch.float64)[1:], strict=True))
+        and all(
+            torch.equal(s, t) for s, t in zip(a.values(torch.float64)[1:], b.values(torch.float64)[1:], strict=True)
+        )
         and a.is_undirected == b.is_undirected
     )
 
@@ -219,9 +221,7 @@ def test_unweighted_degrees_are_exact_in_double_precision() -> None:
 
 
 def test_repr_tells_what_matters() -> None:
-    assert repr(graphs.graph("unweighted")) == (
-        "Graph(num_nodes=11, num_edges=46, undirected, unweighted, int32, cpu)"
-    )
+    assert repr(graphs.graph("unweighted")) == ("Graph(num_nodes=11, num_edges=46, undirected, unweighted, int32, cpu)")
     assert "directed, weighted (float64), self-loops" in repr(graphs.graph("directed_weighted_loops"))
 
 

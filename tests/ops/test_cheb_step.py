@@ -190,9 +190,7 @@ def test_same_bits_for_any_number_of_threads_and_every_run(dtype):
     torch.manual_seed(0)
     # Large enough for several threads; the rows are as uneven as can be: one hub, many empty ones.
     n, edges = 3000, 60000
-    row = (
-        torch.cat((torch.full((edges // 2,), n // 3), torch.randint(0, n // 2, (edges // 2,)))).sort().values
-    )
+    row = torch.cat((torch.full((edges // 2,), n // 3), torch.randint(0, n // 2, (edges // 2,)))).sort().values
     col = torch.randint(0, n, (edges,))
     rowptr = torch.cat((torch.zeros(1, dtype=torch.int64), torch.bincount(row, minlength=n).cumsum(0)))
     weight = torch.rand(edges, dtype=dtype)
@@ -226,9 +224,7 @@ def test_forced_instruction_set_is_used():
 @pytest.mark.parametrize("isa", extension.info()["cpu_isa"]["compiled"])
 def test_every_instruction_set(isa):
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "parity or forced"]
-    done = subprocess.run(
-        [*command, __file__], env=os.environ | {"PLUFG_CPU_ISA": isa}, capture_output=True, text=True
-    )
+    done = subprocess.run([*command, __file__], env=os.environ | {"PLUFG_CPU_ISA": isa}, capture_output=True, text=True)
     if "PLUFG_CPU_ISA must name" in done.stdout:
         pytest.skip(f"this CPU does not run {isa}")
     assert done.returncode == 0, done.stdout

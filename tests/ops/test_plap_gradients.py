@@ -46,7 +46,10 @@ def test_step_in_p_and_mu_at_special_values(p: float, scalar: bool) -> None:
     g = graphs.graph("weighted", num_nodes=8)
     f, y = leaf(8, 1, 2), leaf(8, 1, 2, seed=1)
     shape = () if scalar else (1,)
-    values = exponents(p).detach().reshape(shape).requires_grad_(), exponents(0.7).detach().reshape(shape).requires_grad_()
+    values = (
+        exponents(p).detach().reshape(shape).requires_grad_(),
+        exponents(0.7).detach().reshape(shape).requires_grad_(),
+    )
     assert gradcheck(lambda p, mu: ops.plap_step(f.detach(), y.detach(), g, p, mu), values)
 
 
@@ -190,7 +193,9 @@ def test_defined_value_of_the_derivative_at_a_zero_edge_is_zero() -> None:
 def test_constant_signal_has_no_nan_anywhere(p: float) -> None:
     # Every edge of a regular graph is at zero gradient at once.
     ring = torch.arange(6)
-    g = Graph(torch.cat((torch.stack((ring, ring.roll(1))), torch.stack((ring.roll(1), ring)), torch.stack((ring, ring))), 1))
+    g = Graph(
+        torch.cat((torch.stack((ring, ring.roll(1))), torch.stack((ring.roll(1), ring)), torch.stack((ring, ring))), 1)
+    )
     for solver, grad in (("jacobi", "unroll"), ("irls", "unroll"), ("jacobi", "implicit")):
         y = torch.ones(6, 3, dtype=torch.float64, requires_grad=True)
         p_, mu = exponents(p), exponents(0.5)

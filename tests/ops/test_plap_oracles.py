@@ -80,9 +80,7 @@ def test_step_is_the_theorem_entry_by_entry(p: float, kind: str) -> None:
             m = w[i, j] * p * (n ** (p - 2) if n > 0 else float(p == 2))
             total, pulled = total + m, pulled + m * dinv[j] * f[j, 0]
         expected[i, 0] = (dinv[i] * pulled + 2 * mu * y[i, 0]) / (dinv[i] ** 2 * total + 2 * mu)
-    torch.testing.assert_close(
-        ops.plap_step(f, y, graphs.from_dense(w), p, mu), expected, rtol=1e-12, atol=1e-12
-    )
+    torch.testing.assert_close(ops.plap_step(f, y, graphs.from_dense(w), p, mu), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["unweighted", "weighted", "hub"])
@@ -156,9 +154,7 @@ def test_irls_solves_p_1_with_smoothing_to_the_minimum() -> None:
 @pytest.mark.parametrize(("mode", "factor"), [("released", 4.0), ("pgnn", 2.0)])
 @pytest.mark.parametrize("kind", graphs.ALL)
 @pytest.mark.parametrize("p", EXPONENTS)
-def test_released_modes_are_a_dense_transcription_of_that_code(
-    p: float, kind: str, mode: str, factor: float
-) -> None:
+def test_released_modes_are_a_dense_transcription_of_that_code(p: float, kind: str, mode: str, factor: float) -> None:
     w, mu = graphs.dense(kind), 0.9
     _, y = signals(bands=1)
     y = y[:, 0]

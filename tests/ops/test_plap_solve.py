@@ -99,7 +99,11 @@ def test_compiles_as_one_graph_forward_and_backward(options: dict[str, object]) 
         out = ops.plap_solve(y, g, p, mu, **options)
         return out[0] if isinstance(out, tuple) else out
 
-    inputs = y.requires_grad_(), torch.tensor([1.5, 1.7]).double().requires_grad_(), torch.tensor(0.7).double().requires_grad_()
+    inputs = (
+        y.requires_grad_(),
+        torch.tensor([1.5, 1.7]).double().requires_grad_(),
+        torch.tensor(0.7).double().requires_grad_(),
+    )
     eager, compiled = run(*inputs), torch.compile(run, fullgraph=True, backend="aot_eager")(*inputs)
     torch.testing.assert_close(eager, compiled, rtol=1e-12, atol=1e-12)
     grad = torch.randn_like(eager)

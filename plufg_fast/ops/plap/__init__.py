@@ -116,7 +116,7 @@ def plap_solve(
             f"got {solver!r}, {grad!r} and {call.penalty.name!r}"
         )
     if solver == "irls" and not g.is_undirected:
-        raise checks.wrong_value(where, "g", "undirected for solver 'irls' (a symmetric system)", repr(g))
+        raise checks.wrong_value(where, "g", "undirected for solver 'irls' (a symmetric system)", checks.Shown(g))
 
     problem, y = call.problem(mode, solver), call.y
     silent = warmup if grad == "unroll" else warmup + steps - 1

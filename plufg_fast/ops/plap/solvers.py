@@ -18,7 +18,6 @@ from ...penalties import Penalty
 from . import reference
 from .reference import Edges
 
-
 # Bound of the inner iterations; those that are well posed end after a few dozen.
 _MOST_STEPS: Final = 1000
 

@@ -1,0 +1,355 @@
+"""Graphs by name, synthetic graphs and train/validation/test splits.
+
+A graph is a :class:`torch_geometric.data.Data` that also carries its ``name``; splits are boolean masks.
+Nothing here reads or changes the global random state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+HOMOPHILIC = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
+HETEROPHILIC = ("chameleon", "squirrel", "actor", "wisconsin", "texas", "cornell")
+DATASETS = HOMOPHILIC + HETEROPHILIC
+SPLITS = ("random", "released", "public", "geom-gcn")
+
+# name -> class in torch_geometric.datasets, name it takes, folder of the graph below <root>/<class>
+_SOURCES = {
+    "cora": ("Planetoid", "Cora", "Cora"),
+    "citeseer": ("Planetoid", "CiteSeer", "CiteSeer"),
+    "pubmed": ("Planetoid", "PubMed", "PubMed"),
+    "computers": ("Amazon", "Computers", "Computers"),
+    "photo": ("Amazon", "Photo", "Photo"),
+    "cs": ("Coauthor", "CS", "CS"),
+    "physics": ("Coauthor", "Physics", "Physics"),
+    "chameleon": ("WikipediaNetwork", "chameleon", "chameleon/geom_gcn"),
+    "squirrel": ("WikipediaNetwork", "squirrel", "squirrel/geom_gcn"),
+    "actor": ("Actor", None, "."),
+    "wisconsin": ("WebKB", "Wisconsin", "wisconsin"),
+    "texas": ("WebKB", "Texas", "texas"),
+    "cornell": ("WebKB", "Cornell", "cornell"),
+}
+
+
+class Split(NamedTuple):
+    """Boolean node masks ``[N]``; a node is in at most one of them."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+
+def load(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    undirected: bool | None = None,
+    normalize_features: bool = False,
+    largest_component: bool = False,
+) -> Data:
+    """One of the thirteen node classification graphs (:data:`DATASETS`).
+
+    Args:
+        name: The graph, in any case.
+        root: A folder in PyG's layout (``<root>/Planetoid/Cora/raw`` and so on), default ``$PLUFG_DATA``. It
+            may be read-only: what PyG derives from the raw files goes to the cache, ``$PLUFG_CACHE`` or
+            ``~/.cache/plufg_fast``. Without a root PyG downloads into the cache.
+        undirected: Whether to add the reverse of every edge. By default the graph stays as it is published:
+            the homophilic graphs are undirected, the heterophilic ones directed.
+        normalize_features: Whether to scale every feature row to sum 1.
+        largest_component: Whether to keep only the largest (weakly) connected component.
+
+    Raises:
+        ValueError: If there is no graph of that name.
+        FileNotFoundError: If ``root`` does not hold the graph and cannot be written to.
+    """
+    import torch_geometric.transforms as transforms
+
+    key = name.lower()
+    if key not in _SOURCES:
+        raise ValueError(f"load: unknown dataset {name!r}; known are {', '.join(DATASETS)}")
+    if root is None:
+        root = os.environ.get("PLUFG_DATA") or None
+    data = _read(key, None if root is None else Path(root).expanduser().resolve())
+    data.name = key
+    if undirected:
+        data = transforms.ToUndirected()(data)
+    if largest_component:
+        data = transforms.LargestConnectedComponents(connection="weak")(data)
+    if normalize_features:
+        data = transforms.NormalizeFeatures()(data)
+    return data
+
+
+def _cache_dir() -> Path:
+    return Path(os.environ.get("PLUFG_CACHE") or "~/.cache/plufg_fast").expanduser().resolve()
+
+
+def _read(key: str, root: Path | None) -> Data:
+    family, _, folder = _SOURCES[key]
+    if root is None:
+        return _dataset(key, _cache_dir() / "data" / family)[0]
+    raw = root / family / folder / "raw"
+    if not raw.is_dir():
+        nearest = next(path for path in (root, *root.parents) if path.exists())
+        if not os.access(nearest, os.W_OK):
+            raise FileNotFoundError(f"load: no {key} in {root}: {raw} is missing and nothing can be written there")
+        return _dataset(key, root / family)[0]
+
+    # PyG writes processed/ beside raw/. Both live in the cache, raw/ as a link; the folder is named after
+    # what the raw files are, so another or a changed root never meets a stale one.
+    files = sorted(path for path in raw.iterdir() if path.is_file())
+    stamp = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    cached = _cache_dir() / f"{key}-{hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]}"
+    if not cached.is_dir():
+        # Built aside and moved into place whole: neither a crash nor a second process leaves half a folder.
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=cached.parent))
+        try:
+            (building / folder).mkdir(parents=True, exist_ok=True)
+            (building / folder / "raw").symlink_to(raw, target_is_directory=True)
+            _dataset(key, building)
+            if not cached.is_dir():
+                building.rename(cached)
+        except OSError:
+            # Another process finished first; its result is the same.
+            if not cached.is_dir():
+                raise
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    data = _dataset(key, cached)[0]
+    if family == "Planetoid":
+        _attach_geom_gcn(data, key, root)
+    return data
+
+
+def _dataset(key: str, root: Path) -> Any:
+    import torch_geometric.datasets
+
+    family, name, _ = _SOURCES[key]
+    make = getattr(torch_geometric.datasets, family)
+    if family == "WikipediaNetwork":
+        return make(str(root), name, geom_gcn_preprocess=True)
+    return make(str(root)) if name is None else make(str(root), name)
+
+
+def _attach_geom_gcn(data: Data, key: str, root: Path) -> None:
+    """Planetoid's own masks are the public split; the ten of Geom-GCN go beside them, ``geom_gcn_*_mask``."""
+    _, name, _ = _SOURCES[key]
+    for folder in (root / "Planetoid_geom_gcn_splits", root / "Planetoid" / str(name) / "geom-gcn" / "raw"):
+        paths = [folder / f"{key}_split_0.6_0.2_{i}.npz" for i in range(10)]
+        if all(path.is_file() for path in paths):
+            for part in ("train_mask", "val_mask", "test_mask"):
+                masks = [torch.from_numpy(np.load(path)[part]).bool() for path in paths]
+                data[f"geom_gcn_{part}"] = torch.stack(masks, dim=1)  # [N, 10]
+            return
+
+
+def csbm(
+    num_nodes: int = 1000,
+    num_features: int = 100,
+    avg_degree: float = 10.0,
+    phi: float = 0.5,
+    epsilon: float = 3.25,
+    seed: int = 0,
+) -> Data:
+    r"""A contextual stochastic block model: two classes, told by the edges, by the features, or by both.
+
+    Labels :math:`v_i = \pm 1` are balanced. Two nodes are joined with probability
+
+    .. math::
+        (d + \lambda \sqrt d) / n \text{ within a class,} \qquad (d - \lambda \sqrt d) / n \text{ across,}
+
+    and node :math:`i` has the features :math:`\sqrt{\mu / n}\, v_i u + w_i / \sqrt f`, where
+    :math:`u \sim N(0, I_f / f)` is one direction for the whole graph and :math:`w_i \sim N(0, I_f)` is noise.
+    With :math:`\xi = n / f` the classes can be told from both sources together exactly when
+    :math:`\lambda^2 + \mu^2 / \xi > 1`. So ``epsilon`` fixes :math:`\lambda^2 + \mu^2 / \xi = 1 + \epsilon`,
+    and the angle on that arc, :math:`\phi = \frac{2}{\pi} \arctan(\lambda \sqrt\xi / \mu)`, says where the
+    information lies:
+
+    .. math::
+        \lambda = \sqrt{1 + \epsilon}\, \sin(\phi \pi / 2), \qquad
+        \mu = \sqrt{\xi (1 + \epsilon)}\, \cos(\phi \pi / 2).
+
+    ``phi = 0``: in the features alone; ``1``: in the edges alone, homophilic; ``-1``: the same, heterophilic.
+    The expected share of edges within a class is :math:`(1 + \lambda / \sqrt d) / 2`.
+
+    Args:
+        num_nodes: The number of nodes :math:`n`.
+        num_features: The number of features :math:`f`.
+        avg_degree: The expected number of neighbours :math:`d`.
+        phi: The homophily parameter :math:`\phi`, from -1 to 1.
+        epsilon: How far the information lies above the threshold.
+        seed: Fixes the graph; the global random state is neither read nor changed.
+
+    Raises:
+        ValueError: If an argument is out of range or the edge probabilities leave [0, 1].
+    """
+    if num_nodes < 4 or num_features < 1:
+        raise ValueError(f"csbm: expected num_nodes >= 4, num_features >= 1, got {num_nodes}, {num_features}")
+    if not 0.0 < avg_degree < num_nodes:
+        raise ValueError(f"csbm: expected 0 < avg_degree < num_nodes, got {avg_degree}")
+    if not -1.0 <= phi <= 1.0:
+        raise ValueError(f"csbm: expected phi in [-1, 1], got {phi}")
+    if not epsilon >= -1.0:
+        raise ValueError(f"csbm: expected epsilon >= -1, got {epsilon}")
+    lam = math.sqrt(1.0 + epsilon) * math.sin(phi * math.pi / 2)
+    within = (avg_degree + lam * math.sqrt(avg_degree)) / num_nodes
+    across = (avg_degree - lam * math.sqrt(avg_degree)) / num_nodes
+    if min(within, across) < 0.0 or max(within, across) > 1.0:
+        raise ValueError(
+            f"csbm: phi={phi} and epsilon={epsilon} need edge probabilities {within:.3g} and {across:.3g};"
+            f" lower epsilon or raise avg_degree={avg_degree} (its root must be at least {abs(lam):.3g})"
+        )
+
+    rng = np.random.default_rng(seed)
+    label = np.zeros(num_nodes, dtype=np.int64)
+    label[num_nodes // 2 :] = 1
+    label = rng.permutation(label)
+    zeros, ones = np.flatnonzero(label == 0), np.flatnonzero(label == 1)
+    pairs = [
+        zeros[_sample_pairs_within(len(zeros), within, rng)],
+        ones[_sample_pairs_within(len(ones), within, rng)],
+    ]
+    chosen = _sample(len(zeros) * len(ones), across, rng)
+    pairs.append(np.stack([zeros[chosen // len(ones)], ones[chosen % len(ones)]]))
+    half = np.concatenate(pairs, axis=1)  # each undirected edge once
+    edge_index = np.concatenate([half, half[::-1]], axis=1)
+    edge_index = edge_index[:, np.lexsort((edge_index[1], edge_index[0]))]
+
+    mu = math.sqrt(num_nodes / num_features * (1.0 + epsilon)) * math.cos(phi * math.pi / 2)
+    direction = rng.standard_normal(num_features) / math.sqrt(num_features)
+    noise = rng.standard_normal((num_nodes, num_features)) / math.sqrt(num_features)
+    x = math.sqrt(mu / num_nodes) * np.outer(2 * label - 1, direction) + noise
+    data = Data(
+        x=torch.from_numpy(x.astype(np.float32)),
+        edge_index=torch.from_numpy(edge_index),
+        y=torch.from_numpy(label),
+    )
+    data.name = "csbm"
+    return data
+
+
+def _sample(population: int, probability: float, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Each of ``range(population)`` kept with the probability, in memory of what is kept."""
+    count = rng.binomial(population, probability)
+    return rng.choice(population, size=count, replace=False, shuffle=False)
+
+
+def _sample_pairs_within(size: int, probability: float, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Each pair ``j < i < size`` kept with the probability: ``[2, pairs]``."""
+    index = _sample(size * (size - 1) // 2, probability, rng)
+    # Pair (i, j) has the index i (i - 1) / 2 + j; if the root rounds to a neighbour of i, two steps mend it.
+    i = ((1.0 + np.sqrt(1.0 + 8.0 * index)) / 2.0).astype(np.int64)
+    i -= i * (i - 1) // 2 > index
+    i += i * (i + 1) // 2 <= index
+    return np.stack([i, index - i * (i - 1) // 2])
+
+
+def default_rates(name: str) -> tuple[float, float]:
+    """The paper's shares of training and validation nodes: 60, 20 % on heterophilic graphs, else 20, 10 %."""
+    return (0.6, 0.2) if name in HETEROPHILIC else (0.2, 0.1)
+
+
+def split(
+    data: Data,
+    kind: str = "random",
+    seed: int | None = None,
+    *,
+    rates: tuple[float, float] | None = None,
+) -> Split:
+    """Training, validation and test nodes.
+
+    Args:
+        data: The graph.
+        kind: ``"random"`` draws the shares ``rates`` within every class and leaves the rest for testing.
+            ``"released"`` is the split behind the paper's tables: ``int(N / classes * rate)`` nodes of every
+            class, whatever its size, the rest of the class for testing. A class with no more nodes than the
+            two quotas is in *no* mask, which makes small graphs easy: a warning names such classes.
+            ``"public"`` is the fixed split that comes with the graph, ``"geom-gcn"`` one of Geom-GCN's ten.
+        seed: Fixes the draw of ``"random"`` (default 0) and ``"released"`` (default 2021, as in its
+            code) and chooses the split ``seed % 10`` of ``"geom-gcn"``.
+        rates: Shares of training and validation nodes, by default :func:`default_rates` of the graph.
+
+    Raises:
+        ValueError: If the kind is unknown, the graph comes without the fixed split, or a mask is empty.
+    """
+    if kind not in SPLITS:
+        raise ValueError(f"split: unknown kind {kind!r}; known are {', '.join(SPLITS)}")
+    if kind == "public":
+        return _fixed(data, "", kind, None)
+    if kind == "geom-gcn":
+        return _fixed(data, "geom_gcn_" if "geom_gcn_train_mask" in data else "", kind, (seed or 0) % 10)
+
+    train_rate, val_rate = default_rates(data.get("name", "")) if rates is None else rates
+    if not (train_rate > 0.0 and val_rate > 0.0 and train_rate + val_rate < 1.0):
+        raise ValueError(f"split: expected positive rates of sum below 1, got {train_rate} and {val_rate}")
+    label = data.y.cpu().numpy()
+    classes = int(label.max()) + 1
+    masks = np.zeros((3, len(label)), dtype=bool)
+    dropped: list[int] = []
+    quotas = [int(len(label) / classes * rate) for rate in (train_rate, val_rate)]
+    if kind == "released":
+        # The legacy generator, asked once per class in this order, draws the nodes behind the tables.
+        legacy = np.random.RandomState(2021 if seed is None else seed)
+        for c in range(classes):
+            nodes = np.flatnonzero(label == c)
+            if len(nodes) <= sum(quotas):
+                dropped.append(c)
+                continue
+            parts = np.split(legacy.permutation(len(nodes)), np.cumsum(quotas))
+            for mask, part in zip(masks, parts, strict=True):
+                mask[nodes[part]] = True
+    else:
+        rng = np.random.default_rng(0 if seed is None else seed)
+        for c in range(classes):
+            nodes = rng.permutation(np.flatnonzero(label == c))
+            # A class that exists can be learned: its first node is a training node.
+            train = max(round(train_rate * len(nodes)), min(1, len(nodes)))
+            val = min(round(val_rate * len(nodes)), len(nodes) - train)
+            for mask, part in zip(masks, np.split(nodes, [train, train + val]), strict=True):
+                mask[part] = True
+    if dropped:
+        warnings.warn(
+            f"split: class{'es' if len(dropped) > 1 else ''} {', '.join(map(str, dropped))} in no mask"
+            f" ({int(np.isin(label, dropped).sum())} nodes): no larger than the quotas {quotas} of {kind!r}",
+            stacklevel=2,
+        )
+    if not masks.any(axis=1).all():
+        counts = ", ".join(str(count) for count in masks.sum(axis=1))
+        raise ValueError(f"split: every mask needs a node, got {counts} training, validation and test nodes")
+    return Split(*torch.from_numpy(masks).to(data.y.device).unbind())
+
+
+def _fixed(data: Data, prefix: str, kind: str, column: int | None) -> Split:
+    masks = [data.get(f"{prefix}{part}_mask") for part in ("train", "val", "test")]
+    dim = 1 if column is None else 2
+    if any(mask is None or mask.dim() != dim for mask in masks):
+        name = data.get("name", "this graph")
+        raise ValueError(f"split: {name} comes without the {kind!r} split; 'random' and 'released' always work")
+    found = cast("list[Tensor]", masks)
+    return Split(*((mask if column is None else mask[:, column]).clone() for mask in found))
+
+
+def majority_accuracy(label: Tensor, mask: Tensor) -> float:
+    """The accuracy on ``mask`` of always answering its most frequent class: what a result has to beat."""
+    chosen = label[mask]
+    return float(torch.bincount(chosen).max()) / chosen.numel()
+
+
+def homophily(edge_index: Tensor, label: Tensor) -> float:
+    """The share of edges, self-loops left out, that join two nodes of the same class."""
+    source, target = edge_index[:, edge_index[0] != edge_index[1]]
+    return float((label[source] == label[target]).float().mean())

@@ -1,0 +1,1 @@
+"""Experiments: each a function first, a command second."""

@@ -1,0 +1,496 @@
+"""The networks of the paper's tables: node classifiers of one signature on this package's and PyG's layers.
+
+Every network is ``Model(in_channels, hidden_channels, out_channels, *, dropout, ...)``, and its
+``forward(x, edge_index_or_graph, edge_weight=None)`` returns log-probabilities ``[N, out_channels]``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import APPNP as APPNPConv
+from torch_geometric.nn import GATConv, GCNConv, JumpingKnowledge, MessagePassing, SGConv
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+from ..graph import Graph
+from .conv import PLaplacianConv, PLUFGConv, UFGConv
+
+EdgesOrGraph: TypeAlias = Tensor | Graph
+
+
+class _Network(nn.Module, ABC):
+    """What all networks share: their sizes, dropout, resetting, and log-softmax at the end."""
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, dropout: float) -> None:
+        super().__init__()
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"{type(self).__name__}: expected dropout in [0, 1), got {dropout}")
+        self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
+        self.out_channels = out_channels
+        self.dropout = dropout
+
+    @abstractmethod
+    def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        """``[N, out_channels]`` before the log-softmax."""
+
+    def forward(self, x: Tensor, edge_index_or_graph: EdgesOrGraph, edge_weight: Tensor | None = None) -> Tensor:
+        """Log-probabilities ``[N, out_channels]`` of nodes with features ``x`` ``[N, in_channels]``."""
+        return F.log_softmax(self._logits(x, edge_index_or_graph, edge_weight), dim=-1)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        for child in self.children():
+            modules: Iterable[Any] = child if isinstance(child, nn.ModuleList) else (child,)
+            for module in modules:
+                module.reset_parameters()
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.hidden_channels}, {self.out_channels},"
+            f" dropout={self.dropout}{''.join(f', {key}={value}' for key, value in self._traits().items())})"
+        )
+
+    def _traits(self) -> dict[str, Any]:
+        """What to show of this network besides its sizes."""
+        return {}
+
+
+def _edges(graph: EdgesOrGraph, edge_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """What PyG's layers take."""
+    if not isinstance(graph, Graph):
+        return graph, edge_weight
+    if edge_weight is not None:
+        raise ValueError("forward: expected edge_weight None beside a Graph, which holds its own weights")
+    if graph.flow != "source_to_target":
+        raise ValueError(f"forward: expected a Graph of flow 'source_to_target', got {graph.flow!r}")
+    return graph.edge_index, graph.weight
+
+
+class _ConvNetwork(_Network):
+    """Linear - ReLU - dropout - convolution, and a last linear map unless the convolution ends in the classes."""
+
+    conv_class: ClassVar[type[nn.Module]]
+    has_head: ClassVar[bool] = True
+
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, dropout: float, conv: nn.Module
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, out_channels, dropout)
+        self.lin = nn.Linear(in_channels, hidden_channels)
+        self.conv = conv
+        self.head = nn.Linear(hidden_channels, out_channels) if self.has_head else None
+
+    def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        out: Tensor = self.conv(self._drop(self.lin(x).relu()), graph, edge_weight)
+        return out if self.head is None else self.head(out)
+
+    def _traits(self) -> dict[str, Any]:
+        return {"conv": self.conv}
+
+
+class PLUFG(_ConvNetwork):
+    """pL-UFG1, pL-UFG2 or pL-fUFG: framelet bands smoothed by the p-Laplacian.
+
+    Args:
+        in_channels: Features per node.
+        hidden_channels: Channels the convolution works on.
+        out_channels: Classes.
+        dropout: Share of hidden values dropped in training.
+        conv_options: Keywords of :class:`~plufg_fast.nn.PLUFGConv`: ``variant``, ``p``, ``mu``, ``theta`` ...
+            (``theta="node"``, its default, needs ``num_nodes``).
+    """
+
+    conv_class = PLUFGConv
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        dropout: float = 0.5,
+        **conv_options: Any,
+    ) -> None:
+        conv = PLUFGConv(hidden_channels, hidden_channels, **conv_options)
+        super().__init__(in_channels, hidden_channels, out_channels, dropout, conv)
+
+
+class PGNN(_ConvNetwork):
+    """p-GNN: p-Laplacian message passing (`Fu et al. <https://arxiv.org/abs/2111.07337>`_).
+
+    Args:
+        in_channels: Features per node.
+        hidden_channels: Channels the convolution starts from.
+        out_channels: Classes.
+        dropout: Share of hidden values dropped in training.
+        K: Steps.
+        p: The p of the p-Laplacian.
+        mu: How strongly the output is held to the input.
+        conv_options: Further keywords of :class:`~plufg_fast.nn.PLaplacianConv`.
+    """
+
+    conv_class = PLaplacianConv
+    has_head = False  # as published, the steps smooth the predictions
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        dropout: float = 0.5,
+        K: int = 4,
+        p: float = 1.5,
+        mu: float = 0.1,
+        **conv_options: Any,
+    ) -> None:
+        conv = PLaplacianConv(hidden_channels, out_channels, K=K, p=p, mu=mu, **conv_options)
+        super().__init__(in_channels, hidden_channels, out_channels, dropout, conv)
+
+
+class UFG(_ConvNetwork):
+    """UFG: framelet convolution without smoothing (`Zheng et al. <https://arxiv.org/abs/2102.06986>`_).
+
+    Args:
+        in_channels: Features per node.
+        hidden_channels: Channels the convolution works on.
+        out_channels: Classes.
+        dropout: Share of hidden values dropped in training.
+        conv_options: Keywords of :class:`~plufg_fast.nn.UFGConv`.
+    """
+
+    conv_class = UFGConv
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        dropout: float = 0.5,
+        **conv_options: Any,
+    ) -> None:
+        conv = UFGConv(hidden_channels, hidden_channels, **conv_options)
+        super().__init__(in_channels, hidden_channels, out_channels, dropout, conv)
+
+
+class MLP(_Network):
+    """Two linear layers that never look at the graph."""
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, *, dropout: float = 0.5) -> None:
+        super().__init__(in_channels, hidden_channels, out_channels, dropout)
+        self.lin1 = nn.Linear(in_channels, hidden_channels)
+        self.lin2 = nn.Linear(hidden_channels, out_channels)
+
+    def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        return self._predict(x)
+
+    def _predict(self, x: Tensor) -> Tensor:
+        hidden = self.lin1(self._drop(x)).relu()
+        out: Tensor = self.lin2(self._drop(hidden))
+        return out
+
+
+class GCN(_Network):
+    """Two graph convolutions (`Kipf and Welling <https://arxiv.org/abs/1609.02907>`_)."""
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, *, dropout: float = 0.5) -> None:
+        super().__init__(in_channels, hidden_channels, out_channels, dropout)
+        self.conv1 = GCNConv(in_channels, hidden_channels)
+        self.conv2 = GCNConv(hidden_channels, out_channels)
+
+    def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        edges = _edges(graph, edge_weight)
+        hidden = self.conv1(self._drop(x), *edges).relu()
+        out: Tensor = self.conv2(self._drop(hidden), *edges)
+        return out
+
+
+class SGC(_Network):
+    """A linear classifier on K times smoothed features (`Wu et al. <https://arxiv.org/abs/1902.07153>`_).
+
+    It has no hidden layer: ``hidden_channels`` is taken for the common signature and not used. ``dropout``
+    acts on the input and is off by default, as in the paper.
+    """
+
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, *, dropout: float = 0.0, K: int = 2
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, out_channels, dropout)
+        self.conv = SGConv(in_channels, out_channels, K=K)
+
+    def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        out: Tensor = self.conv(self._drop(x), *_edges(graph, edge_weight))
+        return out
+
+    def _traits(self) -> dict[str, Any]:
+        return {"K": self.conv.K}
+
+
+class GAT(_Network):
+    """Two attention layers (`Veličković et al. <https://arxiv.org/abs/1710.10903>`_), blind to edge weights.
+
+    Args:
+        in_channels: Features per node.
+        hidden_channels: Channels of all heads together: a multiple of ``heads``.
+        out_channels: Classes.
+        dropout: Share of inputs, hidden values and attention weights dropped in training.
+        heads: Attention heads of the first layer; the second has one.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        dropout: float = 0.5,
+        heads: int = 8,
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, out_channels, dropout)
+        if heads < 1 or hidden_channels % heads:
+            raise ValueError(f"GAT: expected hidden_channels a multiple of heads, got {hidden_channels}, {heads}")
+        self.heads = heads
+        self.conv1 = GATConv(in_channels, hidden_channels // heads, heads=heads, dropout=dropout)
+        self.conv2 = GATConv(hidden_channels, out_channels, heads=1, dropout=dropout)
+
+    def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        edge_index, _ = _edges(graph, edge_weight)
+        hidden = F.elu(self.conv1(self._drop(x), edge_index))
+        out: Tensor = self.conv2(self._drop(hidden), edge_index)
+        return out
+
+    def _traits(self) -> dict[str, Any]:
+        return {"heads": self.heads}
+
+
+class JKNet(_Network):
+    """Graph convolutions that the classifier sees all at once (`Xu et al. <https://arxiv.org/abs/1806.03536>`_).
+
+    Args:
+        in_channels: Features per node.
+        hidden_channels: Channels of every layer.
+        out_channels: Classes.
+        dropout: Share of inputs and hidden values dropped in training.
+        layers: Number of convolutions.
+        jump: How the layers are put together: ``"cat"`` or ``"max"``.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        dropout: float = 0.5,
+        layers: int = 2,
+        jump: str = "cat",
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, out_channels, dropout)
+        if layers < 1 or jump not in ("cat", "max"):
+            raise ValueError(f"JKNet: expected layers >= 1 and jump 'cat' or 'max', got {layers}, {jump!r}")
+        widths = [in_channels] + [hidden_channels] * layers
+        self.convs = nn.ModuleList(GCNConv(a, b) for a, b in pairwise(widths))
+        self.jump = JumpingKnowledge(jump)
+        self.lin = nn.Linear(hidden_channels * (layers if jump == "cat" else 1), out_channels)
+
+    def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        edges = _edges(graph, edge_weight)
+        seen = []
+        for conv in self.convs:
+            x = conv(self._drop(x), *edges).relu()
+            seen.append(x)
+        out: Tensor = self.lin(self._drop(self.jump(seen)))
+        return out
+
+    def _traits(self) -> dict[str, Any]:
+        return {"layers": len(self.convs), "jump": self.jump.mode}
+
+
+class APPNP(MLP):
+    """An MLP, then personalised PageRank (`Gasteiger et al. <https://arxiv.org/abs/1810.05997>`_).
+
+    Args:
+        in_channels: Features per node.
+        hidden_channels: Hidden channels of the MLP.
+        out_channels: Classes.
+        dropout: Share of inputs and hidden values dropped in training.
+        K: Steps.
+        alpha: Probability of returning to the start.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        dropout: float = 0.5,
+        K: int = 10,
+        alpha: float = 0.1,
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, out_channels, dropout=dropout)
+        self.prop = APPNPConv(K, alpha)
+
+    def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        out: Tensor = self.prop(self._predict(x), *_edges(graph, edge_weight))
+        return out
+
+    def _traits(self) -> dict[str, Any]:
+        return {"K": self.prop.K, "alpha": self.prop.alpha}
+
+
+class GPRProp(MessagePassing):  # type: ignore[misc]
+    r"""Generalised PageRank, :math:`\sum_{k=0}^K \gamma_k A^k x` with learnable :math:`\gamma`.
+
+    :math:`A` is the adjacency matrix with self-loops, symmetrically normalised. The weights start at
+    personalised PageRank, :math:`\gamma_k = \alpha (1 - \alpha)^k` and :math:`\gamma_K = (1 - \alpha)^K`.
+    """
+
+    def __init__(self, K: int, alpha: float) -> None:
+        super().__init__(aggr="add")
+        if K < 0 or not 0.0 <= alpha <= 1.0:
+            raise ValueError(f"GPRProp: expected K >= 0 and alpha in [0, 1], got {K}, {alpha}")
+        self.K = K
+        self.alpha = alpha
+        self.gamma = nn.Parameter(torch.empty(K + 1))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Return the weights to personalised PageRank."""
+        super().reset_parameters()
+        start = self.alpha * (1.0 - self.alpha) ** torch.arange(self.K + 1, dtype=torch.float64)
+        start[-1] = (1.0 - self.alpha) ** self.K
+        with torch.no_grad():
+            self.gamma.copy_(start)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The weighted sum of ``x`` after 0 to ``K`` steps."""
+        edge_index, weight = gcn_norm(edge_index, edge_weight, x.size(0), dtype=x.dtype)
+        out = self.gamma[0] * x
+        for gamma in self.gamma[1:]:
+            x = self.propagate(edge_index, x=x, weight=weight)
+            out = out + gamma * x
+        return out
+
+    def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
+        """What a neighbour sends."""
+        return weight.unsqueeze(-1) * x_j
+
+    def __repr__(self) -> str:
+        return f"GPRProp(K={self.K}, alpha={self.alpha})"
+
+
+class GPRGNN(MLP):
+    """An MLP, then PageRank with learned weights (`Chien et al. <https://arxiv.org/abs/2006.07988>`_).
+
+    Args:
+        in_channels: Features per node.
+        hidden_channels: Hidden channels of the MLP.
+        out_channels: Classes.
+        dropout: Share of inputs, hidden values and predictions dropped in training.
+        K: Steps.
+        alpha: Probability of returning to the start that the weights begin with.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        dropout: float = 0.5,
+        K: int = 10,
+        alpha: float = 0.1,
+    ) -> None:
+        super().__init__(in_channels, hidden_channels, out_channels, dropout=dropout)
+        self.prop = GPRProp(K, alpha)
+
+    def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        out: Tensor = self.prop(self._drop(self._predict(x)), *_edges(graph, edge_weight))
+        return out
+
+    def _traits(self) -> dict[str, Any]:
+        return {"K": self.prop.K, "alpha": self.prop.alpha}
+
+
+MODELS: Final[dict[str, type[_Network]]] = {
+    "pl-ufg1": PLUFG,
+    "pl-ufg2": PLUFG,
+    "pl-fufg": PLUFG,
+    "pgnn": PGNN,
+    "ufg": UFG,
+    "mlp": MLP,
+    "gcn": GCN,
+    "sgc": SGC,
+    "gat": GAT,
+    "jknet": JKNet,
+    "appnp": APPNP,
+    "gprgnn": GPRGNN,
+}
+
+
+class Dims(NamedTuple):
+    """The sizes a network is built for."""
+
+    in_channels: int
+    out_channels: int
+    num_nodes: int | None = None
+
+
+def build(name: str, data_or_dims: Data | Dims, *, hidden_channels: int = 32, **options: Any) -> nn.Module:
+    """The network called ``name`` (:data:`MODELS`), sized for a graph.
+
+    Args:
+        name: The network, in any case.
+        data_or_dims: A graph with ``x`` and ``y``, or the sizes alone.
+        hidden_channels: Hidden channels.
+        options: Further keywords of the network, see :func:`option_names`.
+
+    Raises:
+        ValueError: If there is no such network, or it has no such option.
+    """
+    key = name.lower()
+    known = option_names(key)
+    for option in options:
+        if option not in known:
+            raise ValueError(f"build: {key} has no option {option!r}; it has {', '.join(known)}")
+    if isinstance(data_or_dims, Dims):
+        dims = data_or_dims
+    else:
+        dims = Dims(data_or_dims.num_features, int(data_or_dims.y.max()) + 1, data_or_dims.num_nodes)
+    if MODELS[key] is PLUFG:
+        options["variant"] = key
+    if "num_nodes" in known and dims.num_nodes is not None:
+        options.setdefault("num_nodes", dims.num_nodes)
+    return MODELS[key](dims.in_channels, hidden_channels, dims.out_channels, **options)
+
+
+def option_names(name: str) -> list[str]:
+    """The keywords that :func:`build` passes on to the network called ``name``, its layer's included."""
+    key = name.lower()
+    if key not in MODELS:
+        raise ValueError(f"build: unknown model {name!r}; known are {', '.join(MODELS)}")
+    model = MODELS[key]
+    names = _keywords(model)
+    if issubclass(model, _ConvNetwork):
+        names |= _keywords(model.conv_class)
+    # The name says the variant, the network fixes the layer's sizes.
+    return sorted(names - {"variant", "in_channels", "hidden_channels", "out_channels"})
+
+
+def _keywords(cls: type) -> set[str]:
+    parameters = inspect.signature(cls).parameters.values()
+    return {item.name for item in parameters if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)}

@@ -1,0 +1,354 @@
+"""The layers: PyG's contract, the models' definitions, caching, saving, compiling."""
+
+import copy
+import pickle
+
+import graphs
+import pytest
+import torch
+import torch_geometric.nn
+from torch import Tensor
+from torch_geometric.testing import assert_module
+
+import plufg_fast as pf
+from plufg_fast.nn import ChebConv, PLaplacianConv, PLUFGConv, UFGConv
+
+VARIANTS = ["pl-ufg1", "pl-ufg2", "pl-fufg"]
+EDGES = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0, 0], [1, 0, 1, 2, 2, 3, 0, 3, 0]])
+
+
+def layers(in_channels: int = 8) -> list[torch.nn.Module]:
+    """One of each kind, none bound to a number of nodes."""
+    return [
+        *[PLUFGConv(in_channels, 5, variant=v, theta="channel", levels=2) for v in VARIANTS],
+        PLUFGConv(in_channels, 5, variant="pl-fufg", theta="band", output="sum", learn_p=True),
+        PLaplacianConv(in_channels, 5, K=3, p=1.5, mu=0.5),
+        *[UFGConv(in_channels, 5, activation=a, theta="band", threshold=0.1) for a in ("relu", "soft", "hard")],
+        ChebConv(in_channels, 5, K=3),
+    ]
+
+
+@pytest.mark.parametrize("layer", layers(), ids=repr)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_pygs_invariances(layer: torch.nn.Module) -> None:
+    # Shape, any order of the edges, any layout of the adjacency matrix.
+    x = torch.randn(6, 8)
+    assert_module(layer, x, EDGES, expected_size=(6, 5), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", layers(), ids=repr)
+def test_nodes_may_be_renamed(layer: torch.nn.Module) -> None:
+    x, order = torch.randn(6, 8), torch.randperm(6)
+    renamed = torch.argsort(order)
+    torch.testing.assert_close(layer(x, EDGES)[order], layer(x[order], renamed[EDGES]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", layers(), ids=repr)
+def test_prepared_graph_edges_and_weights_agree(layer: torch.nn.Module) -> None:
+    x, weight = torch.randn(6, 8), torch.rand(EDGES.size(1))
+    torch.testing.assert_close(layer(x, EDGES), layer(x, EDGES, torch.ones(EDGES.size(1))))
+    options = {"flow": layer.flow, "degree": layer.degree, "laplacian_degree": layer.laplacian_degree}
+    assert torch.equal(layer(x, EDGES, weight), layer(x, pf.Graph(EDGES, 6, weight, **options)))
+    assert not torch.equal(layer(x, EDGES, weight), layer(x, EDGES))
+
+
+@pytest.mark.parametrize("layer", layers(-1), ids=repr)
+def test_input_size_from_the_first_input(layer: torch.nn.Module) -> None:
+    x = torch.randn(6, 13)
+    assert layer(x, EDGES).shape == (6, 5)
+    assert all(p.shape for p in layer.parameters() if not isinstance(p, torch.nn.UninitializedParameter))
+
+
+@pytest.mark.parametrize("layer", layers(), ids=repr)
+def test_reset_draws_anew_and_repeats_under_a_seed(layer: torch.nn.Module) -> None:
+    before = copy.deepcopy(layer.state_dict())
+    torch.manual_seed(5)
+    layer.reset_parameters()
+    first = copy.deepcopy(layer.state_dict())
+    torch.manual_seed(5)
+    layer.reset_parameters()
+    assert any(not torch.equal(before[k], v) for k, v in first.items())
+    assert all(torch.equal(first[k], v) for k, v in layer.state_dict().items())
+
+
+@pytest.mark.parametrize("layer", layers(), ids=repr)
+def test_saved_copied_and_pickled_layers_compute_the_same(layer: torch.nn.Module) -> None:
+    x = torch.randn(6, 8)
+    expected = layer(x, EDGES)
+    assert torch.equal(copy.deepcopy(layer)(x, EDGES), expected)
+    other = copy.deepcopy(layer)
+    other.reset_parameters()
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x, EDGES), expected)
+    assert torch.equal(pickle.loads(pickle.dumps(layer))(x, EDGES), expected)
+
+
+@pytest.mark.parametrize("layer", layers(), ids=repr)
+def test_every_parameter_gets_a_finite_gradient(layer: torch.nn.Module) -> None:
+    layer(torch.randn(6, 8), EDGES).square().sum().backward()
+    for name, parameter in layer.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("layer", layers(), ids=repr)
+def test_isolated_nodes_and_empty_graphs(layer: torch.nn.Module) -> None:
+    empty = torch.empty(2, 0, dtype=torch.int64)
+    for n in (0, 1, 4):
+        out = layer(torch.randn(n, 8), empty)
+        assert out.shape == (n, 5)
+        assert torch.isfinite(out).all()
+
+
+def test_cache_follows_another_graph() -> None:
+    x = torch.randn(6, 8)
+    layer = PLUFGConv(8, 5, theta="band", cached=True)
+    fresh = copy.deepcopy(layer)
+    fresh.cached = False
+    layer(x, EDGES)
+    other = torch.tensor([[0, 5], [5, 0]])
+    assert torch.equal(layer(x, other), fresh(x, other))
+    changing = EDGES.clone()
+    layer(x, changing)
+    changing[1, 0] = 4
+    assert torch.equal(layer(x, changing), fresh(x, changing))
+
+
+def test_cache_is_used_and_reset_clears_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    original = pf.Graph.__init__
+
+    def counting(self: pf.Graph, *args: object, **kwargs: object) -> None:
+        built.append(1)
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(pf.Graph, "__init__", counting)
+    x, layer = torch.randn(6, 8), PLUFGConv(8, 5, theta="band")
+    layer(x, EDGES)
+    layer(x, EDGES)
+    layer(x, EDGES.clone())
+    assert len(built) == 1
+    layer.reset_parameters()
+    layer(x, EDGES)
+    assert len(built) == 2
+
+
+class TestPLUFG:
+    @pytest.mark.parametrize("levels", [1, 2])
+    @pytest.mark.parametrize("variant", VARIANTS)
+    @pytest.mark.parametrize("output", ["reconstruct", "sum"])
+    def test_is_its_definition_built_from_operators(self, variant: str, levels: int, output: str) -> None:
+        g, x = graphs.graph("self_loops"), torch.randn(11, 4, dtype=torch.float64)
+        layer = PLUFGConv(4, 3, variant=variant, p=1.4, mu=0.6, levels=levels, output=output).double()
+        out = layer(x, g) - layer.bias
+        framelet = pf.Framelet("linear", levels=levels, degree=3)
+        h = x @ layer.lin.weight.T
+        bands = framelet.analysis(h, g) * layer.filter.theta
+        total = torch.zeros_like(h)
+
+        def solve(y: Tensor) -> Tensor:
+            return pf.ops.plap_solve(y, g, 1.4, 0.6, warmup=10, steps=4)
+
+        def back(b: int, z: Tensor) -> Tensor:
+            alone = torch.zeros(11, framelet.num_bands, 3, dtype=torch.float64)
+            alone[:, b] = z
+            return framelet.synthesis(alone, g)
+
+        parts = [(b, bands[:, b]) for b in range(framelet.num_bands)]
+        if variant == "pl-ufg1":
+            total = sum(solve(back(b, z)) for b, z in parts)
+        elif variant == "pl-ufg2":
+            total = solve(sum(back(b, z) for b, z in parts))
+        elif output == "reconstruct":
+            total = sum(back(b, solve(z)) for b, z in parts)
+        else:
+            total = sum(solve(z) for _, z in parts)
+        torch.testing.assert_close(out, total, rtol=1e-10, atol=1e-10)
+
+    def test_variants_agree_at_p_2_and_with_the_resolvent(self) -> None:
+        # Undirected, nothing isolated, an exact transform: one linear map, with a closed form in the limit.
+        w, mu = graphs.dense("weighted"), 0.8
+        g, x = graphs.from_dense(w), torch.randn(11, 4, dtype=torch.float64)
+        framelet = pf.Framelet("linear", method="exact")
+        outputs = []
+        for variant in VARIANTS:
+            layer = PLUFGConv(
+                4, 3, variant=variant, p=2.0, mu=mu, framelet=framelet, theta="band", warmup=500, tol=1e-14, bias=False
+            ).double()
+            with torch.no_grad():
+                layer.lin.weight.copy_(torch.linspace(-1, 1, 12).view(3, 4))
+                layer.filter.theta.copy_(torch.tensor([0.9, 1.05, 1.1]).view(1, 3, 1))
+            outputs.append(layer(x, g))
+        h = x @ torch.linspace(-1, 1, 12, dtype=torch.float64).view(3, 4).T
+        y = framelet.synthesis(torch.tensor([0.9, 1.05, 1.1]).double().view(1, 3, 1) * framelet.analysis(h, g), g)
+        exact = torch.linalg.solve(torch.eye(11).double() + graphs.laplacian(w) / mu, y)
+        for out in outputs:
+            torch.testing.assert_close(out, exact, rtol=0, atol=1e-7)
+        torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-10)
+        torch.testing.assert_close(outputs[0], outputs[2], rtol=0, atol=1e-10)
+
+    def test_released_mode_is_a_dense_transcription_of_that_layer(self) -> None:
+        w = graphs.dense("directed")
+        receiver, sender = w.nonzero(as_tuple=True)
+        layer = PLUFGConv(4, 3, p=1.5, mu=0.7, mode="released", degree=2, dilation=2.0).double()
+        x = torch.randn(11, 4, dtype=torch.float64)
+        out = layer(x, torch.stack((sender, receiver)))
+
+        # Framelets of the Laplacian normalised by out-degree; W applied again where the paper has W^T.
+        lap = graphs.laplacian(w, "out")
+        shifted = lap - torch.eye(11).double()  # 2/pi * pi/2 * L - I
+        terms = [torch.eye(11).double(), shifted, 2 * shifted @ shifted - torch.eye(11).double()]
+        coeffs = layer.framelet.coeffs.clone()
+        coeffs[:, 0] /= 2
+        filters = [sum(c[k] * terms[k] for k in range(3)) for c in coeffs]
+        h = x @ layer.lin.weight.T
+        y = sum(m @ (layer.filter.theta[:, r] * (m @ h)) for r, m in enumerate(filters))
+        # p-steps normalised by in-degree, a of the sending node, b = 4 mu / p a.
+        dinv, f = graphs.inverse_sqrt(w.sum(1)), y
+        for _ in range(14):
+            scaled = dinv[:, None] * f
+            n = torch.cdist(scaled, scaled, compute_mode="donot_use_mm_for_euclid_dist")
+            m = w * torch.where(n > 0, n ** (1.5 - 2), 0)
+            a = 1 / (dinv**2 * m.sum(1) + 2 * 0.7 / 1.5)
+            f = (dinv[:, None] * m * (dinv * a)) @ f + (4 * 0.7 / 1.5 * a)[:, None] * y
+        torch.testing.assert_close(out, f + layer.bias, rtol=1e-9, atol=1e-9)
+
+    def test_theta_per_node_takes_its_size_from_the_first_input(self) -> None:
+        layer = PLUFGConv(8, 5)
+        layer(torch.randn(6, 8), EDGES)
+        assert layer.filter.theta.shape == (6, 3, 1)
+        assert 0.9 <= float(layer.filter.theta.min()) <= float(layer.filter.theta.max()) <= 1.1
+
+    def test_theta_per_node_loads_before_the_first_input(self) -> None:
+        trained, fresh = PLUFGConv(8, 5), PLUFGConv(8, 5)
+        x = torch.randn(6, 8)
+        expected = trained(x, EDGES)
+        fresh.load_state_dict(trained.state_dict())
+        assert torch.equal(fresh(x, EDGES), expected)
+
+    def test_state_dict_loads_from_another_device(self) -> None:
+        source = PLUFGConv(8, 5, num_nodes=6, variant="pl-ufg1", p=[1.0, 1.5, 2.0], learn_p=True)
+        on_meta = copy.deepcopy(source).to("meta")
+        assert {t.device.type for t in on_meta.state_dict().values()} == {"meta"}
+        on_meta.load_state_dict(source.state_dict(), assign=True)
+        x = torch.randn(6, 8)
+        assert torch.equal(on_meta(x, EDGES), source(x, EDGES))
+
+    def test_p_per_band_reaches_each_band(self) -> None:
+        x = torch.randn(6, 8)
+        layer = PLUFGConv(8, 5, variant="pl-fufg", theta="band", p=[1.0, 1.5, 2.5], output="sum", bias=False)
+        z = layer.filter(layer.framelet.analysis(layer.lin(x), pf.Graph(EDGES, 6)))
+        g = pf.Graph(EDGES, 6)
+        alone = sum(pf.ops.plap_solve(z[:, b], g, p, 1.0) for b, p in enumerate([1.0, 1.5, 2.5]))
+        torch.testing.assert_close(layer(x, EDGES), alone)
+
+    def test_learnable_p_moves_and_stays_at_least_one(self) -> None:
+        layer = PLUFGConv(8, 5, theta="band", p=1.05, learn_p=True)
+        assert float(layer.p()) == pytest.approx(1.05, rel=1e-6)
+        layer(torch.randn(6, 8), EDGES).square().sum().backward()
+        torch.optim.SGD([layer.p.raw], lr=0.1).step()
+        assert float(layer.p()) != pytest.approx(1.05, rel=1e-6)
+        with torch.no_grad():
+            layer.p.raw.fill_(-1e6)
+        assert float(layer.p()) >= 1
+        assert torch.isfinite(layer(torch.randn(6, 8), EDGES)).all()
+
+    @pytest.mark.parametrize("variant", ["pl-ufg1", "pl-fufg"])
+    def test_compiles_as_one_graph_with_a_prepared_graph(self, variant: str) -> None:
+        self.check_compiled(PLUFGConv(8, 5, variant=variant, num_nodes=11, levels=2, learn_p=True), "aot_eager")
+
+    def test_compiles_to_code_with_a_prepared_graph(self) -> None:
+        self.check_compiled(PLUFGConv(8, 5, num_nodes=11), "inductor")
+
+    @staticmethod
+    def check_compiled(layer: PLUFGConv, backend: str) -> None:
+        g, x = graphs.graph("self_loops").to(torch.float32), torch.randn(11, 8)
+        eager = layer(x, g)
+        expected = torch.autograd.grad(eager.square().sum(), list(layer.parameters()))
+        compiled = torch.compile(layer, fullgraph=True, backend=backend)(x, g)
+        torch.testing.assert_close(eager, compiled, rtol=1e-5, atol=1e-5)
+        actual = torch.autograd.grad(compiled.square().sum(), list(layer.parameters()))
+        for a, b in zip(expected, actual, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+    def test_repr_tells_the_model(self) -> None:
+        assert repr(PLUFGConv(8, 5, variant="pl-ufg1", p=1.0, mu=0.5)) == (
+            "PLUFGConv(8, 5, variant='pl-ufg1', p=1, mu=0.5, framelet='linear', levels=1, degree=3)"
+        )
+
+
+class TestPLaplacian:
+    def test_is_k_steps_from_its_source(self) -> None:
+        g, x = graphs.graph("weighted"), torch.randn(11, 4, dtype=torch.float64)
+        layer = PLaplacianConv(4, 3, K=3, p=1.3, mu=0.4).double()
+        y = layer.lin(x)
+        f = y
+        for _ in range(3):
+            f = pf.ops.plap_step(f, y, g, 1.3, 0.4)
+        torch.testing.assert_close(layer(x, g), f + layer.bias)
+
+    def test_options_reach_the_solver(self) -> None:
+        x = torch.randn(6, 8)
+        base = PLaplacianConv(8, 5, 3, 1.5, 0.5)
+        for options in ({"mode": "pgnn"}, {"penalty": "rtv"}, {"eps": 0.5}):
+            other = PLaplacianConv(8, 5, 3, 1.5, 0.5, **options)
+            other.load_state_dict(base.state_dict())
+            assert not torch.allclose(other(x, EDGES), base(x, EDGES))
+
+
+class TestUFG:
+    def test_shrinkage_spares_the_low_pass_band(self) -> None:
+        x = torch.randn(6, 8)
+        layer = UFGConv(8, 5, activation="hard", threshold=1e6, theta="band", bias=False)
+        g = pf.Graph(EDGES, 6)
+        z = layer.filter(layer.framelet.analysis(layer.lin(x), g))
+        z[:, 1:] = 0
+        torch.testing.assert_close(layer(x, EDGES), layer.framelet.synthesis(z, g))
+
+    def test_without_a_threshold_shrinkage_is_nothing(self) -> None:
+        x = torch.randn(6, 8)
+        soft, relu = UFGConv(8, 5, activation="soft", threshold=0.0, theta="band"), UFGConv(8, 5, theta="band")
+        relu.load_state_dict(soft.state_dict())
+        torch.testing.assert_close(soft(x, EDGES).relu(), relu(x, EDGES))
+
+
+class TestCheb:
+    @pytest.mark.parametrize("normalization", ["sym", "rw", None])
+    @pytest.mark.parametrize("widths", [(8, 5), (5, 8)])
+    @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+    @pytest.mark.parametrize("order", [1, 2, 5])
+    def test_equals_pygs(self, order: int, flow: str, widths: tuple[int, int], normalization: str | None) -> None:
+        theirs = torch_geometric.nn.ChebConv(*widths, order, normalization=normalization, flow=flow).double()
+        ours = ChebConv(*widths, order, normalization=normalization, flow=flow).double()
+        ours.load_state_dict(theirs.state_dict())
+        theirs.load_state_dict(ours.state_dict())
+        x, weight = torch.randn(6, widths[0], dtype=torch.float64), torch.rand(EDGES.size(1), dtype=torch.float64)
+        for edge_weight in (None, weight):
+            for lambda_max in (None, 1.7, torch.tensor(1.3)):
+                expected = theirs(x, EDGES, edge_weight, lambda_max=lambda_max)
+                actual = ours(x, EDGES, edge_weight, lambda_max=lambda_max)
+                torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
+
+    def test_equals_pygs_in_single_precision(self) -> None:
+        theirs, ours = torch_geometric.nn.ChebConv(8, 5, 4), ChebConv(8, 5, 4)
+        ours.load_state_dict(theirs.state_dict())
+        x = torch.randn(6, 8)
+        torch.testing.assert_close(ours(x, EDGES), theirs(x, EDGES), rtol=1e-6, atol=2e-6)
+
+    def test_equals_pygs_on_a_batch_of_graphs(self) -> None:
+        theirs, ours = torch_geometric.nn.ChebConv(4, 3, 4).double(), ChebConv(4, 3, 4).double()
+        ours.load_state_dict(theirs.state_dict())
+        x, edges = torch.randn(12, 4, dtype=torch.float64), torch.cat((EDGES, EDGES + 6), dim=1)
+        batch, lambda_max = torch.arange(2).repeat_interleave(6), torch.tensor([1.5, 1.9]).double()
+        args = (x, edges, None, batch, lambda_max)
+        torch.testing.assert_close(ours(*args), theirs(*args), rtol=1e-6, atol=1e-6)
+
+    def test_gradients_equal_pygs(self) -> None:
+        theirs, ours = torch_geometric.nn.ChebConv(8, 5, 4).double(), ChebConv(8, 5, 4).double()
+        ours.load_state_dict(theirs.state_dict())
+        x = torch.randn(6, 8, dtype=torch.float64)
+        for layer in (theirs, ours):
+            layer(x, EDGES).square().sum().backward()
+        for a, b in zip(theirs.parameters(), ours.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-9, atol=1e-9)

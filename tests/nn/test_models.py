@@ -1,0 +1,182 @@
+"""The networks of the tables."""
+
+import pytest
+import torch
+from torch_geometric import seed_everything
+from torch_geometric.nn import APPNP as APPNPConv
+from torch_geometric.utils import coalesce
+
+import plufg_fast as pf
+from plufg_fast.data import csbm, split
+from plufg_fast.experiments.train import fit
+from plufg_fast.nn.models import MODELS, Dims, GPRProp, build, option_names
+
+BASELINES = ("mlp", "gcn", "sgc", "gat", "jknet", "appnp", "gprgnn")
+# theta="node" ties a network to its nodes: fine for the tables, not for permutations.
+INDUCTIVE = {name: {"theta": "band"} for name in ("pl-ufg1", "pl-ufg2", "pl-fufg", "ufg")}
+
+
+@pytest.fixture
+def graph():
+    """12 nodes, undirected, with an isolated one."""
+    generator = torch.Generator().manual_seed(0)
+    half = torch.randint(0, 11, (2, 20), generator=generator)
+    half = half[:, half[0] != half[1]]
+    edge_index = coalesce(torch.cat([half, half.flip(0)], dim=1))
+    return torch.randn(12, 5, generator=generator), edge_index
+
+
+def make(name, **options):
+    seed_everything(0)
+    return build(name, Dims(5, 3, 12), hidden_channels=8, **options)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_are_log_probabilities(name, graph):
+    model = make(name).eval()
+    out = model(*graph)
+    assert out.shape == (12, 3)
+    torch.testing.assert_close(out.exp().sum(1), torch.ones(12))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_gets_a_gradient(name, graph):
+    model = make(name)
+    # A single linear functional that no symmetry of the softmax cancels.
+    (model(*graph) * torch.arange(36.0).view(12, 3)).sum().backward()
+    missing = [key for key, value in model.named_parameters() if value.grad is None or not value.grad.any()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_reset_parameters_draws_what_the_constructor_draws(name):
+    model = make(name)
+    first = {key: value.clone() for key, value in model.state_dict().items()}
+    model.reset_parameters()
+    changed = [key for key, value in model.state_dict().items() if not torch.equal(value, first[key])]
+    assert changed
+    seed_everything(1)
+    model.reset_parameters()
+    again = {key: value.clone() for key, value in model.state_dict().items()}
+    seed_everything(1)
+    model.reset_parameters()
+    assert all(torch.equal(value, again[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_state_dict_round_trip_gives_the_same_output(name, graph):
+    model = make(name).eval()
+    other = make(name)
+    other.reset_parameters()
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.eval()(*graph), model(*graph))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_renaming_the_nodes_renames_the_output(name, graph):
+    x, edge_index = graph
+    model = make(name, **INDUCTIVE.get(name, {})).eval()
+    new_name = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    moved = torch.empty_like(x)
+    moved[new_name] = x
+    torch.testing.assert_close(model(moved, new_name[edge_index])[new_name], model(x, edge_index))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_graph_object_serves_as_well_as_edges(name, weighted, graph):
+    x, edge_index = graph
+    directed = edge_index[:, edge_index[0] < edge_index[1]]
+    weight = torch.linspace(0.5, 2.0, directed.size(1)) if weighted else None
+    model = make(name).eval()
+    expected = model(x, directed, weight)
+    torch.testing.assert_close(model(x, pf.Graph(directed, 12, weight)), expected)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("mlp", "gat")])
+def test_edge_weights_matter(name, graph):
+    x, edge_index = graph
+    model = make(name).eval()
+    # Symmetric weights, as in an undirected graph, but not all equal.
+    weight = 1.0 + edge_index.sum(0).float()
+    assert not torch.allclose(model(x, edge_index, weight), model(x, edge_index), atol=1e-4)
+
+
+def test_weights_beside_a_graph_object_are_refused(graph):
+    x, edge_index = graph
+    for name in MODELS:
+        if name != "mlp":
+            with pytest.raises((ValueError, TypeError), match="edge_weight"):
+                make(name)(x, pf.Graph(edge_index, 12), torch.ones(edge_index.size(1)))
+
+
+def test_a_graph_flowing_backwards_is_refused_where_pyg_would_misread_it(graph):
+    x, edge_index = graph
+    with pytest.raises(ValueError, match="source_to_target"):
+        make("gcn")(x, pf.Graph(edge_index, 12, flow="target_to_source"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_learns_a_graph_that_gives_the_classes_away(name):
+    data = csbm(200, 8, avg_degree=8.0, phi=0.5, seed=0)
+    # Both the edges and the first feature tell the classes.
+    data.x[:, 0] += 2.0 * data.y - 1.0
+    model = build(name, data, hidden_channels=16)
+    result = fit(model, data, split(data, rates=(0.3, 0.2)), epochs=30, lr=0.05, seed=0)
+    assert result.test_accuracy > 0.9
+
+
+def test_gpr_propagation_starts_as_personalised_pagerank(graph):
+    x, edge_index = graph
+    torch.testing.assert_close(GPRProp(6, 0.2)(x, edge_index), APPNPConv(6, 0.2)(x, edge_index))
+
+
+def test_gpr_weights_weigh_the_powers_of_the_adjacency_matrix(graph):
+    x, edge_index = graph
+    prop = GPRProp(2, 0.1)
+    with torch.no_grad():
+        prop.gamma.copy_(torch.tensor([0.5, -2.0, 3.0]))
+    adjacency = torch.eye(12)
+    adjacency[edge_index[1], edge_index[0]] = 1.0
+    scale = adjacency.sum(1).rsqrt()
+    adjacency = scale.unsqueeze(1) * adjacency * scale
+    torch.testing.assert_close(prop(x, edge_index), 0.5 * x - 2.0 * adjacency @ x + 3.0 * adjacency @ (adjacency @ x))
+
+
+def test_build_passes_options_on():
+    model = build("PL-fUFG", Dims(5, 3, 12), hidden_channels=8, p=1.25, mu=7.0, dropout=0.1)
+    assert model.conv.variant == "pl-fufg"
+    assert model.dropout == 0.1
+    assert "mu=7" in repr(model)
+    assert "p=1.25" in repr(model)
+
+
+def test_build_sizes_the_network_by_the_graph():
+    data = csbm(50, 6)
+    assert build("gcn", data)(data.x, data.edge_index).shape == (50, 2)
+    assert build("pl-ufg1", data)(data.x, data.edge_index).shape == (50, 2)
+
+
+def test_unknown_names_are_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="pl-ufg1, pl-ufg2, pl-fufg, pgnn"):
+        build("gnc", Dims(5, 3))
+    with pytest.raises(ValueError, match="gcn has no option 'p'; it has dropout"):
+        build("gcn", Dims(5, 3), p=1.5)
+    with pytest.raises(ValueError, match="pl-ufg1 has no option 'variant'"):
+        build("pl-ufg1", Dims(5, 3), variant="pl-ufg2")
+    assert {"p", "mu", "theta", "framelet", "levels", "dropout"} <= set(option_names("pl-ufg2"))
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("mlp", {"dropout": 1.0}),
+        ("gat", {"heads": 3}),
+        ("jknet", {"layers": 0}),
+        ("jknet", {"jump": "sum"}),
+        ("gprgnn", {"alpha": 2.0}),
+    ],
+)
+def test_bad_options_are_refused(name, bad):
+    with pytest.raises(ValueError, match="expected"):
+        build(name, Dims(5, 3), hidden_channels=8, **bad)
