@@ -123,7 +123,13 @@ def find_nvcc() -> str | None:
     return nvcc
 
 
-def find_archs() -> list[str]:
+def find_archs(nvcc: str) -> list[str]:
+    if "PLUFG_CUDA_ARCHS" not in os.environ:
+        # An older toolkit does not know the newest of the defaults.
+        known = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True).stdout.split()
+        archs = [a for a in DEFAULT_ARCHS.split(";") if f"compute_{a}" in known]
+        if archs:
+            return archs
     archs = [a.strip() for a in os.environ.get("PLUFG_CUDA_ARCHS", DEFAULT_ARCHS).split(";") if a.strip()]
     if not archs or not all(re.fullmatch(r"\d{2,3}[af]?", a) for a in archs):
         given = os.environ["PLUFG_CUDA_ARCHS"]
@@ -147,11 +153,13 @@ def plan() -> tuple[list[Step], Step]:
     cxx, nvcc = find_cxx(), find_nvcc()
     assert cxx is not None
     torch, torch_version = find_torch()
-    archs = find_archs() if nvcc else []
+    archs = find_archs(nvcc) if nvcc else []
     strict = os.environ.get("PLUFG_WERROR") == "1"
 
     # Headers of others are system headers: their warnings are not ours. Their paths stay out of the binary.
     torch_include = ["-isystem", str(torch / "include"), "-DTORCH_TARGET_VERSION=0x020d000000000000"]
+    # Dependency files leave system headers out; the version in the command makes a new torch rebuild.
+    torch_include += [f'-DPLUFG_TORCH_VERSION="{torch_version}"']
     shared = ["-g0", "-fPIC", "-fvisibility=hidden", f"-ffile-prefix-map={torch.parent}=."]
     cpp = [*cxx, "-std=c++20", "-O2", *shared, *shlex.split(os.environ.get("CXXFLAGS", "")), *PLAIN]
     if strict:

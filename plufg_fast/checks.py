@@ -6,12 +6,13 @@ runs, and is a `TypeError` for the wrong kind of thing and a `ValueError` for a 
 
 from __future__ import annotations
 
-import math
+import numbers
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 
 class Shown(str):
@@ -50,7 +51,7 @@ def one_of(where: str, argument: str, value: Any, choices: Iterable[str]) -> Non
 
 def count(where: str, argument: str, value: Any, least: int = 0) -> None:
     """Refuse anything but an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
+    if isinstance(value, bool) or not isinstance(value, int | torch.SymInt | numbers.Integral):
         raise wrong_type(where, argument, "an int", value)
     if value < least:
         raise wrong_value(where, argument, f"at least {least}", value)
@@ -58,15 +59,18 @@ def count(where: str, argument: str, value: Any, least: int = 0) -> None:
 
 def number(where: str, argument: str, value: Any, *, above: float | None = None, least: float | None = None) -> None:
     """Refuse anything but a finite Python number, optionally above or not below a bound."""
-    if isinstance(value, bool) or not isinstance(value, int | float | torch.SymInt | torch.SymFloat):
+    if isinstance(value, bool) or not isinstance(value, int | float | torch.SymFloat | numbers.Real):
         raise wrong_type(where, argument, "a number", value)
-    bound = (
-        f"a finite number above {above}"
-        if above is not None
-        else ("a finite number" if least is None else f"a finite number of at least {least}")
-    )
-    if not math.isfinite(value) or (above is not None and value <= above) or (least is not None and value < least):
-        raise wrong_value(where, argument, bound, value)
+    number: Any = value
+    # Comparisons instead of math.isfinite: a traced call may hold a symbol in place of the number.
+    inside = -torch.inf < number < torch.inf
+    expectation = "a finite number"
+    if above is not None:
+        inside, expectation = inside and number > above, f"a finite number above {above}"
+    if least is not None:
+        inside, expectation = inside and number >= least, f"a finite number of at least {least}"
+    if not inside:
+        raise wrong_value(where, argument, expectation, value)
 
 
 def floating_tensor(where: str, argument: str, value: Any) -> None:
@@ -88,10 +92,10 @@ def same_device(where: str, argument: str, value: Tensor, other: str, device: to
 def all_true(where: str, argument: str, expectation: str, condition: Tensor, value: Tensor) -> None:
     """Refuse a tensor some of whose entries break `condition`.
 
-    Reading the condition would stall a GPU stream and break a traced graph; there an asynchronous assertion
-    takes its place.
+    Reading the condition would stall a GPU stream, break a traced graph, and is impossible where there are no
+    values; there an asynchronous assertion takes its place.
     """
-    if torch.compiler.is_compiling() or value.is_cuda:
+    if torch.compiler.is_compiling() or value.device.type != "cpu" or isinstance(value, FakeTensor):
         torch._assert_async(condition.all(), f"{where}: {argument} must be {expectation}")
     elif not bool(condition.all()):
         worst = value.detach()[~condition].flatten()[:3].tolist()

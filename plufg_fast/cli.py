@@ -42,13 +42,15 @@ def _readable(stderr: Console) -> Iterator[None]:
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         stderr.print(f"[yellow]Warning:[/] {escape(str(message))}", highlight=False)
 
+    from .ops.backend import BackendError
+
     with warnings.catch_warnings():
         # A run repeats what the run before it warned of.
         warnings.simplefilter("once", UserWarning)
         warnings.showwarning = show
         try:
             yield
-        except (ValueError, TypeError, OSError, FloatingPointError) as error:
+        except (ValueError, TypeError, OSError, FloatingPointError, BackendError) as error:
             raise _fail(str(error)) from None
 
 

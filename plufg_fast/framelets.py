@@ -143,7 +143,8 @@ class Framelet:
         self.coeffs = torch.from_numpy(np.stack([chebyshev_coefficients(g, degree) for g in filters]))
         #: ``(r, l)`` of every band, in the order of the transform: low-pass first, then by level.
         self.bands = [(0, levels - 1)] + [(r, level) for level in range(levels) for r in range(1, len(filters))]
-        self._spectra: dict[int, tuple[Graph, Any]] = {}
+        self._last_graph: Graph | None = None
+        self._spectrum: dict[str, Any] = {}
 
     @property
     def filters(self) -> list[Filter]:
@@ -271,21 +272,19 @@ class Framelet:
 
     def _remember(self, g: Graph, what: str, compute: Callable[[Graph], Any]) -> Any:
         """A property of a graph's spectrum, computed once for the last graph."""
-        known = self._spectra.get(0)
-        if known is None or known[0] is not g:
-            known = (g, {})
-            self._spectra = {0: known}
-        if what not in known[1]:
-            known[1][what] = compute(g)
-        return known[1][what]
+        if self._last_graph is not g:
+            self._last_graph, self._spectrum = g, {}
+        if what not in self._spectrum:
+            self._spectrum[what] = compute(g)
+        return self._spectrum[what]
 
     def _check(self, method: str, name: str, value: Tensor, g: Graph, dims: int) -> None:
         where = f"Framelet.{method}"
         if not isinstance(g, Graph):
             raise checks.wrong_type(where, "g", "a plufg_fast.Graph", g)
         checks.floating_tensor(where, name, value)
-        shape = f"[{g.num_nodes}, C]" if dims == 2 else f"[{g.num_nodes}, {self.num_bands}, C]"
         if value.dim() != dims or value.size(0) != g.num_nodes or (dims == 3 and value.size(1) != self.num_bands):
+            shape = f"[{g.num_nodes}, C]" if dims == 2 else f"[{g.num_nodes}, {self.num_bands}, C]"
             raise checks.wrong_value(where, name, f"of shape {shape}", value)
         if self.method == "exact" and not g.is_undirected:
             raise checks.wrong_value(where, "g", "undirected for method 'exact'", checks.Shown(g))
@@ -353,6 +352,8 @@ def estimate_lambda_max(g: Graph) -> float:
     row = expand_rows(h.rowptr, h.col)
     values = (1.0 if weight is None else weight) * dinv[row] * dinv[h.col]
     values[row == h.col] = 0
+    if not bool(values.any()):
+        return 1.0  # L is the identity
     adjacency = csr_matrix((values.numpy(), h.col.numpy(), h.rowptr.numpy()), shape=(h.num_nodes, h.num_nodes))
     # A fixed start makes the estimate the same on every run.
     start = np.random.default_rng(0).standard_normal(h.num_nodes)

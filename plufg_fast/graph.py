@@ -42,6 +42,8 @@ class Graph:
         degree: ``"in"`` sums the weights of the edges a node receives over, ``"out"`` of those it sends over.
         laplacian_degree: the same choice for the Laplacian alone; ``None`` follows ``degree``.
 
+    Its tensors are shared with the kernels, which trust them: they are not to be changed in place.
+
     Attributes:
         num_nodes: number of nodes N.
         rowptr: ``[N + 1]`` row offsets, int32 where they fit, else int64.
@@ -49,7 +51,8 @@ class Graph:
         weight: ``[E]`` weights, or ``None`` when all are 1.
         edge_slot: ``[edges given]`` the stored edge that each edge of the input went into, so that
             ``per_edge[g.edge_slot]`` is in the user's order.
-        is_undirected: whether the weighted adjacency matrix is symmetric.
+        is_undirected: whether the weighted adjacency matrix is symmetric; weights that are so up to rounding are
+            made so exactly.
         has_self_loops: whether any node sends to itself.
     """
 
@@ -74,10 +77,20 @@ class Graph:
         degree: Degree = "in",
         laplacian_degree: Degree | None = None,
     ) -> None:
-        checks.one_of("Graph", "flow", flow, _OTHER_FLOW)
-        checks.one_of("Graph", "degree", degree, _OTHER_DEGREE)
-        if laplacian_degree is not None:
-            checks.one_of("Graph", "laplacian_degree", laplacian_degree, _OTHER_DEGREE)
+        check_options("Graph", flow, degree, laplacian_degree)
+        # A graph made in inference mode must serve training, too.
+        with torch.inference_mode(False):
+            self._build(edge_index, num_nodes, edge_weight, flow, degree, laplacian_degree)
+
+    def _build(
+        self,
+        edge_index: Any,
+        num_nodes: int | None,
+        edge_weight: Tensor | None,
+        flow: Flow,
+        degree: Degree,
+        laplacian_degree: Degree | None,
+    ) -> None:
         receiver, sender, weight, num_nodes = _edges(edge_index, num_nodes, edge_weight, flow)
 
         self.flow = flow
@@ -91,11 +104,13 @@ class Graph:
         by_sender = torch.argsort(col, stable=True)
         rowptr, rowptr_t = _row_pointers(row, num_nodes), _row_pointers(col, num_nodes)
         row_t, weight_t = row[by_sender], None if weight is None else weight[by_sender]
-        self.is_undirected = (
-            torch.equal(rowptr, rowptr_t)
-            and torch.equal(col, row_t)
-            and (weight is None or weight_t is None or torch.equal(weight, weight_t))
-        )
+        self.is_undirected = torch.equal(rowptr, rowptr_t) and torch.equal(col, row_t)
+        if self.is_undirected and weight is not None and weight_t is not None:
+            # Weights computed for both directions, or summed in another order, may differ by rounding.
+            rounding = 8 * torch.finfo(weight.dtype).eps
+            self.is_undirected = torch.allclose(weight, weight_t, rtol=rounding, atol=0.0)
+            if self.is_undirected:
+                weight = weight_t = (weight + weight_t) / 2
         loop = row == col
         self.has_self_loops = bool(loop.any())
 
@@ -177,7 +192,12 @@ class Graph:
     def values(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor, Tensor]:
         """Weights and both inverse square-root degrees in the precision of a signal."""
         weight = None if self.weight is None else self.weight.to(dtype)
-        return weight, self._deg_inv_sqrt.to(dtype), self._lap_deg_inv_sqrt.to(dtype)
+        # A node whose weights vanish in this precision is isolated in it; 1/d must not overflow.
+        largest = torch.finfo(dtype).max ** 0.5
+        dinv, lap_dinv = (
+            torch.where(t < largest, t, 0).to(dtype) for t in (self._deg_inv_sqrt, self._lap_deg_inv_sqrt)
+        )
+        return weight, dinv, lap_dinv
 
     def to(self, device: torch.device | torch.dtype | str | None = None, dtype: torch.dtype | None = None) -> Graph:
         """A graph on another device and/or with its values in another precision; ``self`` if nothing changes."""
@@ -231,7 +251,9 @@ class GraphCache:
     """The last graph a layer was called with, reused only while the edges are still the same.
 
     The same tensor objects, unmodified since, are recognised at once; other tensors are compared entry by entry,
-    which costs far less than building a graph. So a cached layer fed another graph follows it.
+    which costs far less than building a graph. So a cached layer fed another graph follows it. Matrices that are
+    not tensors cannot be watched and are built anew. What is changed behind torch's back, through ``.data`` or a
+    shared numpy array, stays unnoticed.
     """
 
     def __init__(self) -> None:
@@ -248,7 +270,8 @@ class GraphCache:
         """The graph of these edges, built if it is not the one at hand."""
         edges = [t for t in (edge_index, edge_weight) if isinstance(t, Tensor)]
         # Tensors made under inference mode carry no version, so a change in place could not be noticed.
-        versions = None if any(t.is_inference() for t in edges) else [t._version for t in edges]
+        watched = isinstance(edge_index, Tensor) and not any(t.is_inference() for t in edges)
+        versions = [t._version for t in edges] if watched else None
         stamp = (versions, num_nodes, sorted(options.items()))
         if self._graph is not None and versions is not None and stamp[1:] == self._stamp[1:]:
             if edge_index is self._edges and edge_weight is self._weight:
@@ -262,6 +285,16 @@ class GraphCache:
         graph = Graph(edge_index, num_nodes, edge_weight, **options)
         self._graph, self._edges, self._weight, self._stamp = graph, edge_index, edge_weight, stamp
         return graph
+
+
+def check_options(
+    where: str, flow: str = "source_to_target", degree: str = "in", laplacian_degree: str | None = None
+) -> None:
+    """Refuse options that no `Graph` takes."""
+    checks.one_of(where, "flow", flow, _OTHER_FLOW)
+    checks.one_of(where, "degree", degree, _OTHER_DEGREE)
+    if laplacian_degree is not None:
+        checks.one_of(where, "laplacian_degree", laplacian_degree, _OTHER_DEGREE)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -289,6 +322,7 @@ def _edges(
     """Receiver, sender, weight of every edge as given, and the number of nodes; everything checked."""
     if num_nodes is not None:
         checks.count("Graph", "num_nodes", num_nodes)
+        num_nodes = int(num_nodes)
     if isinstance(given, Graph):
         raise checks.wrong_type("Graph", "edge_index", "edges or a sparse matrix (this is a Graph already)", given)
     if _is_edge_list(given):

@@ -83,7 +83,7 @@ CASES: list[Case] = [
     ("p-bool", lambda: pf.ops.plap_step(X, X, G, True, 1.0), TypeError, "p must be a number, got True"),
     ("p-tensor-low", lambda: pf.ops.plap_step(BANDS, BANDS, G, torch.tensor([1.5, 0.5]), 1.0), ValueError, "plap_step: p must be finite and at least 1, got 0.5"),
     ("p-tensor-integer", lambda: pf.ops.plap_step(X, X, G, torch.tensor(2), 1.0), TypeError, "p must be a floating-point tensor"),
-    ("p-bands", lambda: pf.ops.plap_step(BANDS, BANDS, G, torch.tensor([1.5, 1.5, 1.5]), 1.0), ValueError, "p must be a number or a tensor of 1 or 2 values (bands)"),
+    ("p-bands", lambda: pf.ops.plap_step(BANDS, BANDS, G, torch.tensor([1.5, 1.5, 1.5]), 1.0), ValueError, "p must be a number or a tensor of one value or 2, one per band"),
     ("mu-zero", lambda: pf.ops.plap_step(X, X, G, 1.5, 0.0), ValueError, "plap_step: mu must be a finite number above 0.0, got 0.0"),
     ("mu-tensor", lambda: pf.ops.plap_step(X, X, G, 1.5, torch.tensor(-1.0)), ValueError, "mu must be finite and above 0, got -1.0"),
     ("mu-inf", lambda: pf.ops.plap_step(X, X, G, 1.5, float("inf")), ValueError, "mu must be a finite number above 0.0, got inf"),
@@ -129,7 +129,15 @@ CASES: list[Case] = [
     # layers
     ("variant", lambda: conv(variant="pl-ufg3"), ValueError, "PLUFGConv: variant must be one of 'pl-ufg1', 'pl-ufg2', 'pl-fufg', got 'pl-ufg3'"),
     ("layer-p-bands", lambda: conv(p=[1.0, 2.0]), ValueError, "PLUFGConv: p must be one value or 1 (the bands that pl-ufg2 smooths), got 2"),
-    ("layer-learn-p", lambda: conv(p=0.5, learn_p=True), ValueError, "PLUFGConv: p must be at least 1 to be learnable, got 0.5"),
+    ("layer-learn-p", lambda: conv(p=0.5, learn_p=True), ValueError, "PLUFGConv: p must be a finite number of at least 1.0, got 0.5"),
+    ("layer-p-low", lambda: conv(p=0.5), ValueError, "PLUFGConv: p must be a finite number of at least 1.0, got 0.5"),
+    ("layer-steps", lambda: conv(steps=0), ValueError, "PLUFGConv: steps must be at least 1, got 0"),
+    ("layer-mode", lambda: conv(mode="relesed"), ValueError, "PLUFGConv: mode must be one of 'paper', 'released', 'pgnn', got 'relesed'"),
+    ("layer-flow", lambda: conv(flow="up"), ValueError, "PLUFGConv: flow must be one of"),
+    ("layer-backend", lambda: conv(backend="cppp"), ValueError, "PLUFGConv: backend must be one of"),
+    ("ufg-theta", lambda: pf.nn.UFGConv(4, 2, theta="x"), ValueError, "UFGConv: theta must be one of"),
+    ("pgnn-p-list", lambda: pf.nn.PLaplacianConv(4, 2, 3, [1.0, 2.0], 1.0), ValueError, "PLaplacianConv: p must be one value, got 2"),
+    ("layer-x-dims", lambda: conv()(torch.randn(2, 3, 4), G), ValueError, "PLUFGConv: x must be of shape [N, C]"),
     ("layer-mu", lambda: conv(mu=-1.0), ValueError, "PLUFGConv: mu must be a finite number above 0.0, got -1.0"),
     ("theta", lambda: conv(theta="edge"), ValueError, "theta must be one of 'node', 'channel', 'band', got 'edge'"),
     ("theta-nodes", lambda: conv(num_nodes=5)(X, G), ValueError, "theta='node' holds one filter per node of one graph: expected 5 nodes, got 3"),
@@ -139,7 +147,10 @@ CASES: list[Case] = [
     ("pgnn-steps", lambda: pf.nn.PLaplacianConv(4, 2, K=0, p=1.5, mu=1.0), ValueError, "PLaplacianConv: K must be at least 1, got 0"),
     ("ufg-activation", lambda: pf.nn.UFGConv(4, 2, activation="tanh"), ValueError, "UFGConv: activation must be one of 'relu', 'soft', 'hard', got 'tanh'"),
     ("cheb-normalization", lambda: pf.nn.ChebConv(4, 2, 3, normalization="left"), ValueError, "ChebConv: normalization must be one of 'sym', 'rw', got 'left'"),
-    ("cheb-batch", lambda: pf.nn.ChebConv(4, 2, 3)(X, G, lambda_max=torch.ones(2)), ValueError, "ChebConv: batch must be given with one lambda_max per graph, got None"),
+    ("cheb-batch", lambda: pf.nn.ChebConv(4, 2, 3)(X, G, lambda_max=torch.ones(2)), ValueError, "ChebConv: batch must be given with one lambda_max per graph, of shape [3], got None"),
+    ("cheb-lambda", lambda: pf.nn.ChebConv(4, 2, 3)(X, G, lambda_max=0.0), ValueError, "ChebConv: lambda_max must be finite and above 0, got 0.0"),
+    ("cheb-batch-shape", lambda: pf.nn.ChebConv(4, 2, 3)(X, G, batch=torch.zeros(2, dtype=torch.int64), lambda_max=torch.ones(2)), ValueError, "batch must be given with one lambda_max per graph, of shape [3], got a torch.int64 tensor"),
+    ("energy-cpp", lambda: pf.ops.plap_energy(X, X, G, 1.5, 1.0, backend="cpp"), RuntimeError, "plap_energy: backend 'cpp' cannot serve"),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plufg_fast import Framelet
+from plufg_fast import Framelet, Graph
 from plufg_fast.framelets import BANKS, chebyshev_coefficients, dense_laplacian, estimate_lambda_max
 
 SMOOTH = ["haar", "linear", "quadratic"]
@@ -152,6 +152,11 @@ def test_lambda_max_estimate_is_the_largest_eigenvalue() -> None:
         w = graphs.dense("self_loops", num_nodes)
         exact = float(torch.linalg.eigvalsh(graphs.laplacian(w))[-1])
         assert estimate_lambda_max(graphs.from_dense(w)) == pytest.approx(exact, rel=1e-5)
+
+
+def test_lambda_max_estimate_without_edges() -> None:
+    assert estimate_lambda_max(Graph(torch.empty(2, 0, dtype=torch.int64), 20)) == 1.0
+    assert estimate_lambda_max(Graph(torch.empty(2, 0, dtype=torch.int64), 3)) == pytest.approx(1.0)
 
 
 def test_estimated_scale_follows_the_graph() -> None:

@@ -11,6 +11,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 
 import plufg_fast.graph
+import plufg_fast.ops
 from plufg_fast import Graph
 from plufg_fast.graph import GraphCache, expand_rows
 
@@ -225,6 +226,30 @@ def test_repr_tells_what_matters() -> None:
     assert "directed, weighted (float64), self-loops" in repr(graphs.graph("directed_weighted_loops"))
 
 
+def test_symmetric_up_to_rounding_is_undirected() -> None:
+    # Sums in another order, and weights computed once per direction.
+    index = torch.tensor([[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+    g = Graph(index, edge_weight=torch.tensor([0.1, 0.2, 0.3, 0.3, 0.2, 0.1], dtype=torch.float64))
+    assert g.is_undirected
+    assert g.weight is not None
+    assert g.weight[0] == g.weight[1]
+    w = graphs.dense("weighted").float()
+    scale = w.sum(1).rsqrt()
+    assert graphs.from_dense(scale[:, None] * w * scale).is_undirected
+    w[0, 1] *= 1 + 1e-4
+    assert not graphs.from_dense(w).is_undirected
+
+
+def test_weights_that_vanish_in_single_precision_leave_a_node_isolated() -> None:
+    g = Graph(
+        torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), edge_weight=torch.tensor([1.0, 1.0, 1e-90, 1e-90]).double() * 1e-2
+    )
+    _, dinv, lap_dinv = g.values(torch.float32)
+    assert dinv[2] == lap_dinv[2] == 0
+    y = torch.randn(3, 2)
+    assert torch.isfinite(plufg_fast.ops.plap_solve(y, g, 2.0, 1.0)).all()
+
+
 class TestCache:
     index = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
@@ -266,6 +291,16 @@ class TestCache:
         assert cache.get(self.index, 4, None).num_nodes == 4
         assert cache.get(self.index, 3, None, flow="target_to_source").flow == "target_to_source"
         assert base.weight is None
+
+    def test_rebuilds_for_matrices_that_cannot_be_watched(self) -> None:
+        cache = GraphCache()
+        matrix = scipy.sparse.csr_matrix(graphs.dense("weighted").numpy())
+        first = cache.get(matrix, 11, None)
+        matrix.data[:] = 2.0
+        second = cache.get(matrix, 11, None)
+        assert first.weight is not None
+        assert second.weight is not None
+        assert not torch.equal(first.weight, second.weight)
 
     def test_rebuilds_for_tensors_that_carry_no_version(self) -> None:
         cache = GraphCache()

@@ -67,15 +67,15 @@ class _Network(nn.Module, ABC):
         return {}
 
 
-def _edges(graph: EdgesOrGraph, edge_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """What PyG's layers take."""
+def _edges(x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """What PyG's layers take beside x."""
     if not isinstance(graph, Graph):
         return graph, edge_weight
     if edge_weight is not None:
         raise ValueError("forward: expected edge_weight None beside a Graph, which holds its own weights")
     if graph.flow != "source_to_target":
         raise ValueError(f"forward: expected a Graph of flow 'source_to_target', got {graph.flow!r}")
-    return graph.edge_index, graph.weight
+    return graph.edge_index, graph.values(x.dtype)[0]
 
 
 class _ConvNetwork(_Network):
@@ -109,7 +109,7 @@ class PLUFG(_ConvNetwork):
         out_channels: Classes.
         dropout: Share of hidden values dropped in training.
         conv_options: Keywords of :class:`~plufg_fast.nn.PLUFGConv`: ``variant``, ``p``, ``mu``, ``theta`` ...
-            (``theta="node"``, its default, needs ``num_nodes``).
+            (its default ``theta="node"`` fits one number of nodes, ``num_nodes`` or the first input's).
     """
 
     conv_class = PLUFGConv
@@ -212,7 +212,7 @@ class GCN(_Network):
         self.conv2 = GCNConv(hidden_channels, out_channels)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        edges = _edges(graph, edge_weight)
+        edges = _edges(x, graph, edge_weight)
         hidden = self.conv1(self._drop(x), *edges).relu()
         out: Tensor = self.conv2(self._drop(hidden), *edges)
         return out
@@ -232,7 +232,7 @@ class SGC(_Network):
         self.conv = SGConv(in_channels, out_channels, K=K)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        out: Tensor = self.conv(self._drop(x), *_edges(graph, edge_weight))
+        out: Tensor = self.conv(self._drop(x), *_edges(x, graph, edge_weight))
         return out
 
     def _traits(self) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class GAT(_Network):
         self.conv2 = GATConv(hidden_channels, out_channels, heads=1, dropout=dropout)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        edge_index, _ = _edges(graph, edge_weight)
+        edge_index, _ = _edges(x, graph, edge_weight)
         hidden = F.elu(self.conv1(self._drop(x), edge_index))
         out: Tensor = self.conv2(self._drop(hidden), edge_index)
         return out
@@ -307,7 +307,7 @@ class JKNet(_Network):
         self.lin = nn.Linear(hidden_channels * (layers if jump == "cat" else 1), out_channels)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        edges = _edges(graph, edge_weight)
+        edges = _edges(x, graph, edge_weight)
         seen = []
         for conv in self.convs:
             x = conv(self._drop(x), *edges).relu()
@@ -345,7 +345,7 @@ class APPNP(MLP):
         self.prop = APPNPConv(K, alpha)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        out: Tensor = self.prop(self._predict(x), *_edges(graph, edge_weight))
+        out: Tensor = self.prop(self._predict(x), *_edges(x, graph, edge_weight))
         return out
 
     def _traits(self) -> dict[str, Any]:
@@ -419,7 +419,7 @@ class GPRGNN(MLP):
         self.prop = GPRProp(K, alpha)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        out: Tensor = self.prop(self._drop(self._predict(x)), *_edges(graph, edge_weight))
+        out: Tensor = self.prop(self._drop(self._predict(x)), *_edges(x, graph, edge_weight))
         return out
 
     def _traits(self) -> dict[str, Any]:

@@ -40,6 +40,15 @@ _OBSTACLE: Final = {
 }
 
 
+def check_name(where: str, backend: str) -> None:
+    """Refuse what is not the name of a backend."""
+    checks.one_of(where, "backend", backend, ("auto", *reversed(_ORDER)))
+
+
+class BackendError(RuntimeError):
+    """A backend was asked for by name and cannot serve."""
+
+
 def choose(where: str, family: str, backend: str, device: str) -> str:
     """The backend for an operator of `family` on a device type."""
     if backend == "auto":
@@ -47,14 +56,14 @@ def choose(where: str, family: str, backend: str, device: str) -> str:
             if _OBSTACLE.get((candidate, family, device), "unknown device") is None:
                 return candidate
         return "reference"
-    checks.one_of(where, "backend", backend, ("auto", *reversed(_ORDER)))
+    check_name(where, backend)
     obstacle = (
         None
         if backend == "reference"
         else _OBSTACLE.get((backend, family, device), f"it does not support {device} tensors")
     )
     if obstacle is not None:
-        raise RuntimeError(f"{where}: backend {backend!r} cannot serve: {obstacle}")
+        raise BackendError(f"{where}: backend {backend!r} cannot serve: {obstacle}")
     return backend
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from pathlib import Path
 
 import graphs
 import pytest
@@ -47,8 +48,9 @@ def test_nodes_may_be_renamed(layer: torch.nn.Module) -> None:
 def test_prepared_graph_edges_and_weights_agree(layer: torch.nn.Module) -> None:
     x, weight = torch.randn(6, 8), torch.rand(EDGES.size(1))
     torch.testing.assert_close(layer(x, EDGES), layer(x, EDGES, torch.ones(EDGES.size(1))))
-    options = {"flow": layer.flow, "degree": layer.degree, "laplacian_degree": layer.laplacian_degree}
-    assert torch.equal(layer(x, EDGES, weight), layer(x, pf.Graph(EDGES, 6, weight, **options)))
+    directed = torch.tensor([[0, 1, 2, 3, 1], [1, 2, 3, 0, 3]])
+    assert torch.equal(layer(x, EDGES, weight), layer(x, pf.Graph(EDGES, 6, weight, **layer.graph_options)))
+    assert torch.equal(layer(x, directed), layer(x, pf.Graph(directed, 6, **layer.graph_options)))
     assert not torch.equal(layer(x, EDGES, weight), layer(x, EDGES))
 
 
@@ -352,3 +354,92 @@ class TestCheb:
             layer(x, EDGES).square().sum().backward()
         for a, b in zip(theirs.parameters(), ours.parameters(), strict=True):
             torch.testing.assert_close(a.grad, b.grad, rtol=1e-9, atol=1e-9)
+
+    @pytest.mark.parametrize("widths", [(8, 5), (5, 8)])
+    def test_takes_several_samples_on_one_graph_as_pygs(self, widths: tuple[int, int]) -> None:
+        theirs, ours = torch_geometric.nn.ChebConv(*widths, 4).double(), ChebConv(*widths, 4).double()
+        ours.load_state_dict(theirs.state_dict())
+        x = torch.randn(2, 3, 6, widths[0], dtype=torch.float64)
+        torch.testing.assert_close(ours(x, EDGES), theirs(x, EDGES), rtol=1e-9, atol=1e-9)
+
+    @pytest.mark.parametrize("widths", [(8, 5), (5, 8)])
+    def test_half_precision_and_autocast(self, widths: tuple[int, int]) -> None:
+        layer, x = ChebConv(*widths, 3), torch.randn(6, widths[0])
+        expected = layer(x, EDGES)
+        with torch.autocast("cpu", torch.bfloat16):
+            out = layer(x, EDGES)
+        assert out.dtype == torch.float32
+        torch.testing.assert_close(out, expected, rtol=0.05, atol=0.1)
+        half = layer.bfloat16()(x.bfloat16(), EDGES)
+        assert half.dtype == torch.bfloat16
+        torch.testing.assert_close(half.float(), expected, rtol=0.05, atol=0.1)
+
+
+class TestLife:
+    """What happens to a layer between being made and being used."""
+
+    @pytest.mark.parametrize("layer", layers(), ids=repr)
+    def test_evaluated_first_in_inference_mode_then_trained(self, layer: torch.nn.Module) -> None:
+        x = torch.randn(6, 8)
+        with torch.inference_mode():
+            expected = layer(x, EDGES)
+        out = layer(x, EDGES)
+        assert torch.equal(out, expected)
+        out.sum().backward()
+
+    def test_lazy_theta_is_a_parameter_of_the_layers_precision(self) -> None:
+        layer = PLUFGConv(8, 5).double()
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            layer(torch.randn(6, 8, dtype=torch.float64), EDGES)
+        assert layer.filter.theta.dtype == torch.float64
+        layer(torch.randn(6, 8, dtype=torch.float64), EDGES).sum().backward()
+        assert layer.filter.theta.grad is not None
+
+    def test_lazy_state_saves_and_loads(self, tmp_path: Path) -> None:
+        lazy, other = PLUFGConv(8, 5), PLUFGConv(8, 5)
+        torch.save(lazy.state_dict(), tmp_path / "state.pt")
+        other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+        assert torch.equal(other.lin.weight, lazy.lin.weight)
+        assert other(torch.randn(6, 8), EDGES).shape == (6, 5)
+        with pytest.raises(RuntimeError, match=r"Missing key.*filter\.theta"):
+            other.load_state_dict(lazy.state_dict())
+
+    def test_lazy_layer_says_what_it_needs_to_be_compiled(self) -> None:
+        with pytest.raises(Exception, match="give num_nodes or call the layer once before"):
+            torch.compile(PLUFGConv(8, 5), fullgraph=True, backend="aot_eager")(torch.randn(6, 8), pf.Graph(EDGES, 6))
+
+    def test_misfitting_state_is_refused_by_shape(self) -> None:
+        stored = PLUFGConv(8, 5, levels=2, num_nodes=6).state_dict()
+        with pytest.raises(RuntimeError, match=r"size mismatch for filter\.theta"):
+            PLUFGConv(8, 5, levels=1).load_state_dict(stored)
+
+    def test_shown_and_traced_without_data(self) -> None:
+        layer = PLUFGConv(8, 5, theta="band", learn_p=True).to("meta")
+        assert "p=1.5 (learnable)" in repr(layer)
+        assert layer(torch.randn(6, 8, device="meta"), pf.Graph(EDGES, 6).to("meta")).shape == (6, 5)
+
+    def test_a_directed_graph_prepared_otherwise_is_refused(self) -> None:
+        g, x = pf.Graph(torch.tensor([[0, 1], [1, 2]]), 6), torch.randn(6, 8)
+        message = "a directed Graph must be built with laplacian_degree='out' for this layer, got 'in'"
+        for layer in (ChebConv(8, 5, 3), PLUFGConv(8, 5, theta="band", mode="released")):
+            with pytest.raises(ValueError, match=message):
+                layer(x, g)
+        with pytest.raises(ValueError, match="must be built with flow='target_to_source'"):
+            UFGConv(8, 5, theta="band", flow="target_to_source")(x, g)
+
+    def test_what_a_layer_does_not_ask_for_is_the_graphs_choice(self) -> None:
+        g, x = pf.Graph(torch.tensor([[0, 1], [1, 2]]), 6, degree="out"), torch.randn(6, 8)
+        assert ChebConv(8, 5, 3)(x, g).shape == (6, 5)
+        layer = PLUFGConv(8, 5, theta="band")
+        assert not torch.equal(layer(x, g), layer(x, g.transpose()))
+        assert torch.equal(layer(x, g), PLUFGConv.forward(layer, x, g))
+
+    def test_compiled_calls_follow_graphs_of_other_sizes_and_other_numbers(self) -> None:
+        layer = PLUFGConv(8, 5, theta="channel")
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        for n in (6, 9, 13):
+            g, x = graphs.graph("weighted", n).to(torch.float32), torch.randn(n, 8)
+            torch.testing.assert_close(compiled(x, g), layer(x, g), rtol=1e-5, atol=1e-5)
+        step = torch.compile(pf.ops.plap_step, fullgraph=True, backend="aot_eager")
+        for p, mu in ((1.5, 1.0), (1.6, 1.2), (1.7, 2)):
+            torch.testing.assert_close(step(x, x, g, p, mu), pf.ops.plap_step(x, x, g, p, mu))

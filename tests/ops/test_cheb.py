@@ -114,6 +114,17 @@ def test_poly_synthesis_is_the_adjoint_of_poly_analysis() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("kind", ["self_loops", "directed_weighted_loops"])
+def test_gradients_of_general_recurrences(kind: str, backend: str) -> None:
+    g, recurrence = graphs.graph(kind, num_nodes=7), ops.jacobi_recurrence(3, 0.3, -0.2)
+    x = torch.randn(7, 2, dtype=torch.float64, requires_grad=True)
+    z = torch.randn(7, 2, 2, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda x, w: ops.poly_analysis(x, g, w, recurrence, 1.2, backend), (x, w))
+    assert gradcheck(lambda z, w: ops.poly_synthesis(z, g, w, recurrence, 1.2, True, backend), (z, w))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", ["self_loops", "directed_weighted_loops"])
 def test_gradients_in_signal_and_coefficients(kind: str, backend: str) -> None:
     g = graphs.graph(kind, num_nodes=7)
     x = torch.randn(7, 2, dtype=torch.float64, requires_grad=True)

@@ -178,6 +178,22 @@ def test_equal_neighbours_have_a_finite_gradient_of_the_defined_value(penalty: s
     torch.testing.assert_close(grads[0][0, 0] + grads[0][1, 0], central, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 2.5])
+def test_norm_and_power_of_a_zero_edge_have_derivative_zero(p: float) -> None:
+    gradient = torch.zeros(2, 1, 3, dtype=torch.float64)
+    gradient[1, 0, 0] = 2.0
+    gradient.requires_grad_()
+    p_ = exponents(p)
+    n, zero = reference._norms(gradient, 0.0)
+    q = reference._powers(n, zero, p_)
+    assert zero.flatten().tolist() == [True, False]
+    assert q.flatten().tolist() == pytest.approx([float(p == 2), 2.0 ** (p - 2)])
+    dg, dp = torch.autograd.grad(q.sum(), (gradient, p_))
+    assert torch.equal(dg[0], torch.zeros(1, 3).double())
+    assert float(dg[1, 0, 0]) == pytest.approx((p - 2) * 2.0 ** (p - 3))
+    assert float(dp) == pytest.approx(2.0 ** (p - 2) * 0.6931471805599453)
+
+
 def test_defined_value_of_the_derivative_at_a_zero_edge_is_zero() -> None:
     # Two equal nodes and nothing else: for p < 2 the edge carries weight 0, and its derivative is 0 too.
     g = Graph(torch.tensor([[0, 1], [1, 0]]))
@@ -211,3 +227,22 @@ def test_gradients_that_nobody_asked_for_are_not_kept() -> None:
     assert not ops.plap_solve(y, g, 1.5, 1.0).requires_grad
     p = exponents(1.5)
     assert ops.plap_solve(y, g, p, 1.0).requires_grad
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.5])
+def test_small_signals_have_finite_gradients_in_single_precision(p: float) -> None:
+    # Powers as low as n^-2 of norms down to where their squares underflow.
+    g = graphs.graph("self_loops").to(torch.float32)
+    weight, dinv, _ = g.values(torch.float32)
+    edges = reference.Edges.from_csr(g.rowptr, g.col, weight, dinv)
+    signal = torch.randn(11, 1, 3)
+    for scale in 10.0 ** -torch.arange(0, 38, 1.5):
+        f = (scale * signal).requires_grad_()
+        p_, mu = torch.tensor([p]), torch.tensor([0.5])
+        out = reference.step(f, f.detach(), edges, p_, mu, Penalty("power"), 0.0)
+        (grad,) = torch.autograd.grad(out.sum(), f)
+        assert torch.isfinite(grad).all(), scale
+        written = reference.step_backward(
+            torch.ones_like(out), f.detach(), f.detach(), edges, p_, mu, Penalty("power"), 0.0
+        )
+        torch.testing.assert_close(written[0], grad, rtol=1e-3, atol=1e-3)

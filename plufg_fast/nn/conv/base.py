@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -12,7 +12,8 @@ from torch.nn import Parameter
 from torch.nn.parameter import UninitializedParameter
 
 from ... import checks
-from ...graph import Degree, Flow, Graph, GraphCache
+from ...graph import Graph, GraphCache, check_options
+from ...ops.backend import Backend, check_name
 
 Theta: TypeAlias = Literal["node", "channel", "band"]
 
@@ -22,21 +23,16 @@ class GraphLayer(torch.nn.Module):
 
     Args:
         cached: keep the graph made from the last call's edges. Another graph is noticed and replaces it.
-        flow: as for `Graph`.
-        degree: as for `Graph`.
-        laplacian_degree: as for `Graph`.
+        backend: which backend serves the layer's operators.
+        options: what the layer asks of its `Graph`; None leaves it to the graph.
     """
 
-    def __init__(
-        self,
-        cached: bool = True,
-        flow: Flow = "source_to_target",
-        degree: Degree = "in",
-        laplacian_degree: Degree | None = None,
-    ) -> None:
+    def __init__(self, cached: bool, backend: Backend, **options: str | None) -> None:
         super().__init__()
-        self.cached = cached
-        self.flow, self.degree, self.laplacian_degree = flow, degree, laplacian_degree
+        self.graph_options = {name: value for name, value in options.items() if value is not None}
+        check_options(type(self).__name__, **self.graph_options)
+        check_name(type(self).__name__, backend)
+        self.cached, self.backend = cached, backend
         self._cache = GraphCache()
 
     def reset_parameters(self) -> None:
@@ -47,25 +43,35 @@ class GraphLayer(torch.nn.Module):
         """The graph of a call."""
         where = type(self).__name__
         checks.floating_tensor(where, "x", x)
+        if x.dim() != 2:
+            raise checks.wrong_value(where, "x", "of shape [N, C]", x)
         if isinstance(edges, Graph):
             if edge_weight is not None:
                 raise checks.wrong_value(where, "edge_weight", "None beside a Graph, which holds its own", edge_weight)
+            self._check_options(where, edges)
             graph = edges
         else:
-            options = {"flow": self.flow, "degree": self.degree, "laplacian_degree": self.laplacian_degree}
-            if not self.cached:
-                graph = Graph(edges, x.size(0), edge_weight, **options)  # type: ignore[arg-type]
-            else:
-                graph = self._cache.get(edges, x.size(0), edge_weight, **options)
-        if x.dim() != 2 or x.size(0) != graph.num_nodes:
+            make: Any = self._cache.get if self.cached else Graph
+            graph = make(edges, x.size(0), edge_weight, **self.graph_options)
+        if x.size(0) != graph.num_nodes:
             raise checks.wrong_value(where, "x", f"of shape [{graph.num_nodes}, C]", x)
         return graph
+
+    def _check_options(self, where: str, graph: Graph) -> None:
+        """A directed graph prepared otherwise than the layer asks would silently give other numbers."""
+        for name, wanted in self.graph_options.items():
+            if not graph.is_undirected and getattr(graph, name) != wanted:
+                raise ValueError(
+                    f"{where}: a directed Graph must be built with {name}={wanted!r} for this layer, "
+                    f"got {getattr(graph, name)!r}"
+                )
 
 
 class BandFilter(torch.nn.Module):
     """The learnable filter theta: a factor per band and node, per band and channel, or per band.
 
     Args:
+        where: the layer, for its error messages.
         kind: ``"node"`` (transductive: the layer then fits one graph size), ``"channel"`` or ``"band"``.
         num_bands: number of bands B.
         channels: number of channels C.
@@ -74,9 +80,9 @@ class BandFilter(torch.nn.Module):
 
     theta: Parameter | UninitializedParameter
 
-    def __init__(self, kind: Theta, num_bands: int, channels: int, num_nodes: int | None) -> None:
+    def __init__(self, where: str, kind: Theta, num_bands: int, channels: int, num_nodes: int | None) -> None:
         super().__init__()
-        checks.one_of("PLUFGConv", "theta", kind, ("node", "channel", "band"))
+        checks.one_of(where, "theta", kind, ("node", "channel", "band"))
         self.kind, self.num_bands, self.channels = kind, num_bands, channels
         if kind == "node" and num_nodes is None:
             self.theta = UninitializedParameter()
@@ -99,8 +105,11 @@ class BandFilter(torch.nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Filter bands ``[N, B, C]``."""
         if isinstance(self.theta, UninitializedParameter):
-            self.theta.materialize(self._shape(z.size(0)), device=z.device, dtype=z.dtype)
-            self.reset_parameters()
+            if torch.compiler.is_compiling():
+                raise RuntimeError("theta='node': give num_nodes or call the layer once before it is compiled")
+            with torch.inference_mode(False):
+                self.theta.materialize(self._shape(z.size(0)))
+                self.reset_parameters()
         elif self.kind == "node" and self.theta.size(0) != z.size(0):
             raise ValueError(
                 f"theta='node' holds one filter per node of one graph: expected {self.theta.size(0)} nodes, "
@@ -108,10 +117,19 @@ class BandFilter(torch.nn.Module):
             )
         return self.theta * z
 
+    # A filter whose size is not known yet is no part of a state: there is nothing to store.
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        if not isinstance(self.theta, UninitializedParameter):
+            super()._save_to_state_dict(destination, prefix, keep_vars)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         stored = state_dict.get(prefix + "theta")
-        if isinstance(self.theta, UninitializedParameter) and isinstance(stored, Tensor):
-            self.theta.materialize(stored.shape)
+        if stored is None and isinstance(self.theta, UninitializedParameter):
+            return
+        if isinstance(stored, Tensor) and isinstance(self.theta, UninitializedParameter):
+            # A misfit in bands or channels is then reported as for every parameter.
+            self.theta.materialize(self._shape(stored.size(0)))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -125,13 +143,14 @@ class Exponent(torch.nn.Module):
     raw: Parameter | None
     values: Tensor | None
 
-    def __init__(self, where: str, p: float | Sequence[float], learn: bool) -> None:
+    def __init__(self, where: str, p: float | Sequence[float], learn: bool, eps: float) -> None:
         super().__init__()
-        self.start = [float(p)] if isinstance(p, int | float) else [float(v) for v in p]
-        for value in self.start:
-            checks.number(where, "p", value, above=0.0)
-            if learn and value < 1:
-                raise checks.wrong_value(where, "p", "at least 1 to be learnable", value)
+        given: list[Any] = list(p) if isinstance(p, Iterable) else [p]
+        checks.number(where, "eps", eps, least=0.0)
+        for value in given:
+            bound = {"least": 1.0} if eps == 0 or learn else {"above": 0.0}
+            checks.number(where, "p", value, **bound)
+        self.start = [float(value) for value in given]
         self.learn = learn
         self.raw = Parameter(torch.empty(len(self.start))) if learn else None
         single = len(self.start) == 1
@@ -151,6 +170,8 @@ class Exponent(torch.nn.Module):
         return self.start[0] if self.values is None else self.values
 
     def __repr__(self) -> str:
-        shown = self.forward()
+        shown = self.start[0] if len(self.start) == 1 and not self.learn else self.forward()
+        if isinstance(shown, Tensor) and shown.is_meta:
+            shown = torch.tensor(self.start)
         text = f"{shown:g}" if isinstance(shown, float) else "/".join(f"{v:.3g}" for v in shown.tolist())
         return text + (" (learnable)" if self.learn else "")

@@ -13,7 +13,7 @@ from torch_geometric.nn.inits import zeros
 from ... import checks
 from ...graph import Flow, Graph
 from ...ops.backend import Backend
-from ...ops.cheb import chebyshev_recurrence, laplacian, reference, stepper
+from ...ops.cheb import chebyshev_recurrence, laplacian, reference, stepper, working_type
 from ...ops.cheb.reference import Laplacian
 from .base import GraphLayer
 
@@ -38,10 +38,10 @@ class ChebConv(GraphLayer):
         backend: ``"auto"``, ``"reference"``, ``"cpp"`` or ``"triton"``.
 
     Shapes:
-        - **input:** node features :math:`(|\mathcal{V}|, F_{in})`, a `Graph` or edge indices
+        - **input:** node features :math:`(*, |\mathcal{V}|, F_{in})`, a `Graph` or edge indices
           :math:`(2, |\mathcal{E}|)`, edge weights :math:`(|\mathcal{E}|)` *(optional)*, batch vector
           :math:`(|\mathcal{V}|)` *(optional)*, largest eigenvalue, one or one per graph *(optional)*
-        - **output:** node features :math:`(|\mathcal{V}|, F_{out})`
+        - **output:** node features :math:`(*, |\mathcal{V}|, F_{out})`
     """
 
     def __init__(
@@ -56,12 +56,13 @@ class ChebConv(GraphLayer):
         backend: Backend = "auto",
     ) -> None:
         # PyG sums degrees over row 0 of edge_index, whichever way messages flow.
-        super().__init__(cached, flow, laplacian_degree="out" if flow == "source_to_target" else "in")
+        laplacian_degree = "out" if flow == "source_to_target" else "in"
+        super().__init__(cached, backend, flow=flow, laplacian_degree=laplacian_degree)
         checks.count("ChebConv", "K", K, least=1)
         if normalization is not None:
             checks.one_of("ChebConv", "normalization", normalization, ("sym", "rw"))
         self.in_channels, self.out_channels, self.K = in_channels, out_channels, K
-        self.normalization, self.backend = normalization, backend
+        self.normalization = normalization
         self.lins = torch.nn.ModuleList(
             Linear(in_channels, out_channels, bias=False, weight_initializer="glorot") for _ in range(K)
         )
@@ -83,22 +84,30 @@ class ChebConv(GraphLayer):
         batch: Tensor | None = None,
         lambda_max: float | Tensor | None = None,
     ) -> Tensor:
-        """``[N, in_channels] -> [N, out_channels]``."""
-        g = self.graph(x, edge_index, edge_weight)
+        """``[..., N, in_channels] -> [..., N, out_channels]``."""
+        # Nodes first: signals of several samples on one graph are further channels to the recurrence.
+        x = x.movedim(-2, 0) if x.dim() > 2 else x  # [N, ..., C]
+        g = self.graph(x.flatten(1), edge_index, edge_weight)
+        work = working_type(x)
         # The recurrence runs in L' = 2 L / lambda_max, so that per-graph eigenvalues need nothing special.
-        apply = stepper("ChebConv", self._laplacian(g, x, batch, lambda_max), self.backend)
+        apply = stepper("ChebConv", self._laplacian(g, work, batch, lambda_max), self.backend)
         recurrence = [(a, b - a, c) for a, b, c in chebyshev_recurrence(self.K - 1)]
         out: Tensor
-        if x.size(1) <= self.out_channels:
-            out = sum(lin(term) for lin, term in zip(self.lins, reference.basis(x, apply, recurrence), strict=True))
+        if x.size(-1) <= self.out_channels:
+            terms = reference.basis(x.to(work), apply, recurrence)
+            out = sum(lin(term.to(x.dtype)) for lin, term in zip(self.lins, terms, strict=True))
         else:
             # The sweep from the highest degree down works on the narrower output side.
-            out = reference.clenshaw(lambda k: self.lins[k](x), apply, recurrence)
+            out = reference.clenshaw(lambda k: self.lins[k](x).to(work), apply, recurrence)
+        out = out.to(x.dtype)
+        out = out.movedim(0, -2) if out.dim() > 2 else out
         return out if self.bias is None else out + self.bias
 
-    def _laplacian(self, g: Graph, x: Tensor, batch: Tensor | None, lambda_max: float | Tensor | None) -> Laplacian:
+    def _laplacian(
+        self, g: Graph, dtype: torch.dtype, batch: Tensor | None, lambda_max: float | Tensor | None
+    ) -> Laplacian:
         """``2 L / lambda_max`` in the chosen normalisation."""
-        lap = laplacian(g, x.dtype)
+        lap = laplacian(g, dtype)
         dinv = g.values(torch.float64)[2]
         left: Tensor = dinv
         right: Tensor = dinv
@@ -113,13 +122,15 @@ class ChebConv(GraphLayer):
         if lambda_max is None:
             factor = 1 / diag.amax() if self.normalization is None and g.num_edges else diag.new_ones(())
         else:
-            top = torch.as_tensor(lambda_max, dtype=torch.float64, device=x.device)
+            top = torch.as_tensor(lambda_max, dtype=torch.float64, device=g.device)
+            checks.all_true("ChebConv", "lambda_max", "finite and above 0", (top > 0) & top.isfinite(), top)
             if top.numel() > 1:
-                if batch is None:
-                    raise checks.wrong_value("ChebConv", "batch", "given with one lambda_max per graph", batch)
+                if batch is None or batch.shape != dinv.shape:
+                    shape = f"given with one lambda_max per graph, of shape [{g.num_nodes}]"
+                    raise checks.wrong_value("ChebConv", "batch", shape, batch)
                 top = top[batch]
             factor = 2 / top
-        return lap._replace(left=(factor * left).to(x.dtype), right=right.to(x.dtype), diag=(factor * diag).to(x.dtype))
+        return lap._replace(left=(factor * left).to(dtype), right=right.to(dtype), diag=(factor * diag).to(dtype))
 
     def __repr__(self) -> str:
         return (

@@ -13,7 +13,7 @@ from torch_geometric.nn.inits import zeros
 from ... import checks, ops
 from ...graph import Degree, Flow
 from ...ops.backend import Backend
-from ...ops.plap import Gradient, Mode, Solver
+from ...ops.plap import Gradient, Mode, Solver, check_solver
 from ...penalties import Penalty
 from .base import Exponent, GraphLayer
 
@@ -37,10 +37,10 @@ class PLaplacianConv(GraphLayer):
         solver: see `ops.plap_solve`.
         grad: see `ops.plap_solve`.
         mode: ``"paper"`` takes :math:`\alpha` at the receiving node, as the theorem has it; ``"pgnn"`` at the
-            sending node, as the released pGNN code does.
+            sending node, which gives the numbers of the released pGNN code.
         eps: smoothing of the edge norms.
         flow: see `Graph`.
-        graph_degree: ``degree`` of the `Graph`.
+        node_degree: ``degree`` of the `Graph`.
         backend: ``"auto"``, ``"reference"``, ``"cpp"`` or ``"triton"``.
 
     Shapes:
@@ -65,17 +65,20 @@ class PLaplacianConv(GraphLayer):
         grad: Gradient = "unroll",
         mode: Mode = "paper",
         eps: float = 0.0,
-        flow: Flow = "source_to_target",
-        graph_degree: Degree = "in",
+        flow: Flow | None = None,
+        node_degree: Degree | None = None,
         backend: Backend = "auto",
     ) -> None:
-        super().__init__(cached, flow, graph_degree)
+        super().__init__(cached, backend, flow=flow, degree=node_degree)
         checks.count("PLaplacianConv", "K", K, least=1)
         checks.number("PLaplacianConv", "mu", mu, above=0.0)
+        check_solver("PLaplacianConv", penalty, 0, K, tol, solver, grad, mode)
         self.in_channels, self.out_channels, self.K = in_channels, out_channels, K
         self.mu, self.penalty, self.tol = mu, penalty, tol
-        self.solver, self.grad, self.mode, self.eps, self.backend = solver, grad, mode, eps, backend
-        self.p = Exponent("PLaplacianConv", p, learn_p)
+        self.solver, self.grad, self.mode, self.eps = solver, grad, mode, eps
+        self.p = Exponent("PLaplacianConv", p, learn_p, eps)
+        if len(self.p.start) != 1:
+            raise ValueError(f"PLaplacianConv: p must be one value, got {len(self.p.start)}")
         self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
         self.bias = Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()

@@ -15,7 +15,7 @@ from ... import checks, ops
 from ...framelets import Framelet
 from ...graph import Degree, Flow
 from ...ops.backend import Backend
-from ...ops.plap import Gradient, Mode, Solver
+from ...ops.plap import Gradient, Mode, Solver, check_solver
 from ...penalties import Penalty
 from .base import BandFilter, Exponent, GraphLayer, Theta
 
@@ -55,7 +55,8 @@ class PLUFGConv(GraphLayer):
         dilation: dilation base of the framelets.
         scale: scaling of the Laplacian, see `Framelet`.
         theta: filter per ``"node"`` (the paper's; transductive), ``"channel"`` or ``"band"`` (inductive).
-        num_nodes: number of nodes for ``theta="node"``; by default taken from the first input.
+        num_nodes: number of nodes for ``theta="node"``; by default taken from the first input (as with
+            ``in_channels=-1``, call the layer once before handing its parameters to an optimiser or compiling it).
         learn_p: make p a parameter (as many values as given).
         output: of ``pl-fufg``: ``"reconstruct"`` or ``"sum"``.
         cached: keep the graph of the last call; another graph is noticed and replaces it.
@@ -67,7 +68,7 @@ class PLUFGConv(GraphLayer):
             unweighted graphs only, as the released code does.
         eps: smoothing of the edge norms.
         flow: see `Graph`.
-        graph_degree: ``degree`` of the `Graph`.
+        node_degree: ``degree`` of the `Graph`.
         laplacian_degree: see `Graph`.
         backend: ``"auto"``, ``"reference"``, ``"cpp"`` or ``"triton"``.
 
@@ -103,34 +104,35 @@ class PLUFGConv(GraphLayer):
         grad: Gradient = "unroll",
         mode: Mode = "paper",
         eps: float = 0.0,
-        flow: Flow = "source_to_target",
-        graph_degree: Degree = "in",
+        flow: Flow | None = None,
+        node_degree: Degree | None = None,
         laplacian_degree: Degree | None = None,
         backend: Backend = "auto",
     ) -> None:
         if mode == "released" and laplacian_degree is None:
             laplacian_degree = "out"
-        super().__init__(cached, flow, graph_degree, laplacian_degree)
+        super().__init__(cached, backend, flow=flow, degree=node_degree, laplacian_degree=laplacian_degree)
         checks.one_of("PLUFGConv", "variant", variant, ("pl-ufg1", "pl-ufg2", "pl-fufg"))
         checks.one_of("PLUFGConv", "output", output, ("reconstruct", "sum"))
         checks.number("PLUFGConv", "mu", mu, above=0.0)
+        check_solver("PLUFGConv", penalty, warmup, steps, tol, solver, grad, mode)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.variant, self.output, self.mu, self.penalty = variant, output, mu, penalty
         self.warmup, self.steps, self.tol = warmup, steps, tol
-        self.solver, self.grad, self.mode, self.eps, self.backend = solver, grad, mode, eps, backend
+        self.solver, self.grad, self.mode, self.eps = solver, grad, mode, eps
         self.framelet = (
             framelet
             if isinstance(framelet, Framelet)
             else Framelet(framelet, levels, degree, dilation, scale, backend=backend)
         )
         bands = 1 if variant == "pl-ufg2" else self.framelet.num_bands
-        self.p = Exponent("PLUFGConv", p, learn_p)
+        self.p = Exponent("PLUFGConv", p, learn_p, eps)
         if len(self.p.start) not in (1, bands):
             raise ValueError(
                 f"PLUFGConv: p must be one value or {bands} (the bands that {variant} smooths), got {len(self.p.start)}"
             )
         self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
-        self.filter = BandFilter(theta, self.framelet.num_bands, out_channels, num_nodes)
+        self.filter = BandFilter("PLUFGConv", theta, self.framelet.num_bands, out_channels, num_nodes)
         self.bias = Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
 

@@ -63,11 +63,11 @@ class UFGConv(GraphLayer):
         num_nodes: int | None = None,
         cached: bool = True,
         bias: bool = True,
-        flow: Flow = "source_to_target",
+        flow: Flow | None = None,
         laplacian_degree: Degree | None = None,
         backend: Backend = "auto",
     ) -> None:
-        super().__init__(cached, flow, laplacian_degree=laplacian_degree)
+        super().__init__(cached, backend, flow=flow, laplacian_degree=laplacian_degree)
         checks.one_of("UFGConv", "activation", activation, ("relu", "soft", "hard"))
         checks.number("UFGConv", "threshold", threshold, least=0.0)
         self.in_channels, self.out_channels = in_channels, out_channels
@@ -78,7 +78,7 @@ class UFGConv(GraphLayer):
             else Framelet(framelet, levels, degree, dilation, scale, backend=backend)
         )
         self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
-        self.filter = BandFilter(theta, self.framelet.num_bands, out_channels, num_nodes)
+        self.filter = BandFilter("UFGConv", theta, self.framelet.num_bands, out_channels, num_nodes)
         self.bias = Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import torch
@@ -150,7 +149,7 @@ def _analysis(
     where: str, x: Tensor, g: Graph, weights: Tensor, recurrence: Recurrence, scale: float, backend: str
 ) -> Tensor:
     _check(where, g, "x", x, (2, 3), weights, recurrence, scale)
-    work = _working_type(x)
+    work = working_type(x)
     apply = stepper(where, laplacian(g, work), backend)
     z = reference.analysis(x.to(work).flatten(1), apply, weights.to(x.device, work), _shifted(recurrence, scale))
     return z.view(x.size(0), weights.size(0), *x.shape[1:]).to(x.dtype)
@@ -169,7 +168,7 @@ def _synthesis(
     _check(where, g, "z", z, (3, 4), weights, recurrence, scale)
     if z.size(1) != weights.size(0):
         raise checks.wrong_value(where, "z", f"of shape [N, {weights.size(0)}, ...], a band per filter", z)
-    work = _working_type(z)
+    work = working_type(z)
     apply = stepper(where, laplacian(g, work).transpose(), backend)
     out = reference.synthesis(
         z.to(work).flatten(2), apply, weights.to(z.device, work), _shifted(recurrence, scale), sum_bands
@@ -186,20 +185,20 @@ def laplacian(g: Graph, dtype: torch.dtype) -> Laplacian:
 
 
 def stepper(where: str, lap: Laplacian, backend: str) -> Step:
-    """One application of `lap` on the backend that serves the call."""
-    if choose(where, "cheb", backend, lap.rowptr.device.type) == "reference":
-        return functools.partial(_reference_step, lap)
-    return functools.partial(_cpp_step, lap)
+    """One application of `lap` to an ``[N, ...]`` signal, on the backend that serves the call."""
+    serving = choose(where, "cheb", backend, lap.rowptr.device.type)
+    step = reference.step if serving == "reference" else _compiled_step
+
+    def apply(x: Tensor, prev: Tensor | None, alpha: float, beta: float, gamma: float) -> Tensor:
+        before = None if prev is None else prev.flatten(1)
+        return step(x.flatten(1), before, lap, alpha, beta, gamma).view(x.shape)
+
+    return apply
 
 
-def _reference_step(lap: Laplacian, x: Tensor, prev: Tensor | None, alpha: float, beta: float, gamma: float) -> Tensor:
-    return reference.step(x, prev, lap, alpha, beta, gamma)
-
-
-def _cpp_step(lap: Laplacian, x: Tensor, prev: Tensor | None, alpha: float, beta: float, gamma: float) -> Tensor:
-    out: Tensor = torch.ops.plufg.cheb_step(
-        x.contiguous(), None if prev is None else prev.contiguous(), *lap, alpha, beta, gamma
-    )
+def _compiled_step(x: Tensor, prev: Tensor | None, lap: Laplacian, alpha: float, beta: float, gamma: float) -> Tensor:
+    before = None if prev is None else prev.contiguous()
+    out: Tensor = torch.ops.plufg.cheb_step(x.contiguous(), before, *lap, alpha, beta, gamma)
     return out
 
 
@@ -208,8 +207,8 @@ def _shifted(recurrence: Recurrence, scale: float) -> Recurrence:
     return [(2 / math.pi * scale * a, b - a, c) for a, b, c in recurrence]
 
 
-def _working_type(x: Tensor) -> torch.dtype:
-    # Half precision is storage; a recurrence needs more.
+def working_type(x: Tensor) -> torch.dtype:
+    """The precision to compute in: half precision is storage, a recurrence needs more."""
     return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ... import checks, penalties
 from ...graph import Graph
 from ...penalties import Penalty
-from ..backend import Backend, choose
+from ..backend import Backend, BackendError, check_name, choose
 from . import reference, solvers
 from .reference import Edges
 
@@ -102,19 +102,8 @@ def plap_solve(
         The signal like ``y``, or a pair of it and a `SolveInfo`.
     """
     where = "plap_solve"
+    check_solver(where, penalty, warmup, steps, tol, solver, grad, mode)
     call = _Call(where, y, g, p, mu, penalty, eps, backend)
-    checks.count(where, "warmup", warmup)
-    checks.count(where, "steps", steps, least=1)
-    if tol is not None:
-        checks.number(where, "tol", tol, above=0.0)
-    checks.one_of(where, "solver", solver, ("jacobi", "irls"))
-    checks.one_of(where, "grad", grad, ("unroll", "implicit"))
-    checks.one_of(where, "mode", mode, ("paper", "released", "pgnn"))
-    if mode != "paper" and (solver, grad, call.penalty.name) != ("jacobi", "unroll", "power"):
-        raise ValueError(
-            f"{where}: mode {mode!r} must be used with solver 'jacobi', grad 'unroll' and penalty 'power', "
-            f"got {solver!r}, {grad!r} and {call.penalty.name!r}"
-        )
     if solver == "irls" and not g.is_undirected:
         raise checks.wrong_value(where, "g", "undirected for solver 'irls' (a symmetric system)", checks.Shown(g))
 
@@ -128,7 +117,7 @@ def plap_solve(
         steps, before = 1, f.detach()
         # Differentiating through the Jacobi step is right whatever solver found its fixed point.
         last = problem._replace(solver="jacobi")
-        f = solvers.differentiate_implicitly(last.step(before, y), before, y, last, tol)
+        f = solvers.differentiate_implicitly(last.step(before, y), before, y, last)
     if not return_info:
         return call.finish(f)
     residual = solvers.relative_change(f.detach(), before.detach())
@@ -149,26 +138,29 @@ def plap_energy(
 
     Arguments as for `plap_step`.
     """
-    call = _Call("plap_energy", y, g, p, mu, penalty, eps, backend)
+    _reference_serves("plap_energy", backend)
+    call = _Call("plap_energy", y, g, p, mu, penalty, eps, "reference")
     f = call.signal("f", f)
     return reference.energy(f, call.y, call.edges, call.p, call.mu, call.penalty, eps).to(call.dtype)
 
 
-def edge_gradient(f: Tensor, g: Graph) -> Tensor:
+def edge_gradient(f: Tensor, g: Graph, backend: Backend = "auto") -> Tensor:
     r"""Edge gradients :math:`\sqrt{w_{ij}} (f_j / \sqrt{d_j} - f_i / \sqrt{d_i})`, one row per stored edge.
 
     Args:
         f: node signal, ``[N, ...]``.
         g: the graph; ``result[g.edge_slot]`` is in the order of the edges it was built from.
+        backend: ``"auto"`` or ``"reference"``.
 
     Returns:
         ``[E, ...]``.
     """
-    _check_rows("edge_gradient", "f", f, g, g.num_nodes)
+    _reference_serves("edge_gradient", backend)
+    _check_rows("edge_gradient", "f", f, g, "num_nodes")
     return reference.edge_gradient(f, _edges(g, f.dtype))
 
 
-def divergence(u: Tensor, g: Graph) -> Tensor:
+def divergence(u: Tensor, g: Graph, backend: Backend = "auto") -> Tensor:
     r"""Divergence of an edge signal: the negative adjoint of `edge_gradient`.
 
     :math:`\langle \nabla f, u \rangle = -\langle f, \mathrm{div}\, u \rangle`.
@@ -176,12 +168,40 @@ def divergence(u: Tensor, g: Graph) -> Tensor:
     Args:
         u: edge signal, ``[E, ...]``, one row per stored edge.
         g: the graph.
+        backend: ``"auto"`` or ``"reference"``.
 
     Returns:
         ``[N, ...]``.
     """
-    _check_rows("divergence", "u", u, g, g.num_edges)
+    _reference_serves("divergence", backend)
+    _check_rows("divergence", "u", u, g, "num_edges")
     return reference.divergence(u, _edges(g, u.dtype))
+
+
+def check_solver(
+    where: str,
+    penalty: str | Penalty,
+    warmup: int,
+    steps: int,
+    tol: float | None,
+    solver: str,
+    grad: str,
+    mode: str,
+) -> None:
+    """Refuse options of `plap_solve` that no signal and no graph could make right."""
+    checks.count(where, "warmup", warmup)
+    checks.count(where, "steps", steps, least=1)
+    if tol is not None:
+        checks.number(where, "tol", tol, above=0.0)
+    checks.one_of(where, "solver", solver, ("jacobi", "irls"))
+    checks.one_of(where, "grad", grad, ("unroll", "implicit"))
+    checks.one_of(where, "mode", mode, ("paper", "released", "pgnn"))
+    name = penalties.resolve(where, penalty).name
+    if mode != "paper" and (solver, grad, name) != ("jacobi", "unroll", "power"):
+        raise ValueError(
+            f"{where}: mode {mode!r} must be used with solver 'jacobi', grad 'unroll' and penalty 'power', "
+            f"got {solver!r}, {grad!r} and {name!r}"
+        )
 
 
 class _Call:
@@ -209,7 +229,7 @@ class _Call:
         self.y = self.signal("y", y)
         self.penalty = penalties.resolve(where, penalty)
         checks.number(where, "eps", eps, least=0.0)
-        self.eps = float(eps)
+        self.eps = eps
         bands = self.y.size(1)
         least = "at least 1" if eps == 0 else "above 0"
         self.p = _per_band(where, "p", p, bands, self.y, least)
@@ -262,13 +282,25 @@ def _edges(g: Graph, dtype: torch.dtype) -> Edges:
     return Edges.from_csr(g.rowptr, g.col, weight, dinv)
 
 
-def _check_rows(where: str, name: str, value: Tensor, g: Graph, rows: int) -> None:
+def _reference_serves(where: str, backend: str) -> None:
+    """The diagnostics have no kernels of their own: they make the arrays over edges that kernels avoid."""
+    check_name(where, backend)
+    if backend not in ("auto", "reference"):
+        raise BackendError(f"{where}: backend {backend!r} cannot serve: it has no kernel for this operator")
+
+
+def _check_rows(where: str, name: str, value: Tensor, g: Graph, count: str) -> None:
     if not isinstance(g, Graph):
         raise checks.wrong_type(where, "g", "a plufg_fast.Graph", g)
     checks.floating_tensor(where, name, value)
+    rows = getattr(g, count)
     if value.dim() < 1 or value.size(0) != rows:
         raise checks.wrong_value(where, name, f"of shape [{rows}, ...]", value)
     checks.same_device(where, name, value, "the graph", g.device)
+
+
+def _as_many(bands: int) -> str:
+    return "a number or a tensor of one value" + (f" or {bands}, one per band" if bands != 1 else "")
 
 
 def _per_band(where: str, name: str, value: Exponent, bands: int, like: Tensor, bound: str) -> Tensor:
@@ -276,10 +308,10 @@ def _per_band(where: str, name: str, value: Exponent, bands: int, like: Tensor, 
     exclusive = bound == "above 0"
     if not isinstance(value, Tensor):
         checks.number(where, name, value, **({"above": 0.0} if exclusive else {"least": 1.0}))
-        return torch.full((bands,), float(value), dtype=like.dtype, device=like.device)
+        return torch.full((bands,), value, dtype=like.dtype, device=like.device)
     checks.floating_tensor(where, name, value)
     if value.dim() > 1 or value.numel() not in (1, bands):
-        raise checks.wrong_value(where, name, f"a number or a tensor of 1 or {bands} values (bands)", value)
+        raise checks.wrong_value(where, name, _as_many(bands), value)
     checks.same_device(where, name, value, "the signal", like.device)
     inside = (value > 0 if exclusive else value >= 1) & value.isfinite()
     checks.all_true(where, name, f"finite and {bound}", inside, value)

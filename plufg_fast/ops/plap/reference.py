@@ -61,10 +61,19 @@ def divergence(u: Tensor, edges: Edges) -> Tensor:
 
 
 def _norms(gradient: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Edge norms ``[E, B]`` and where they are zero; there 1 stands in, which keeps every derivative finite."""
+    """Edge norms ``[E, B]`` and where they are zero; there 1 stands in, which keeps every derivative finite.
+
+    A norm whose square underflows is zero: its bits are lost, and ``n^(p-3)`` would overflow.
+    """
     square = (gradient * gradient).sum(-1) + eps * eps
-    zero = square == 0
-    return torch.where(zero, 1, square).sqrt(), zero
+    zero = square < torch.finfo(square.dtype).tiny
+    if eps > 0:
+        return torch.where(zero, 1, square).sqrt(), zero
+    # The derivative of vector_norm is the unit vector itself; that of the square root of the sum of squares
+    # divides by n and multiplies by g, which overflows for small n.
+    unit = torch.zeros_like(gradient)
+    unit[..., :1] = 1
+    return torch.linalg.vector_norm(torch.where(zero.unsqueeze(-1), unit, gradient), dim=-1), zero
 
 
 def _powers(n: Tensor, zero: Tensor, p: Tensor) -> Tensor:
@@ -151,7 +160,7 @@ def step_backward(
     # n enters q = n^(p-2) and, through N_i = (sum n^p)^(1/p), the z of the receiver
     share = (n / node.index_select(0, row)) ** (p - 1)  # dN_i/dn_ij
     nbar = qbar * (p - 2) * n ** (p - 3) + node_bar.index_select(0, row) * share
-    along = (torch.where(zero, 0, nbar) / n).unsqueeze(-1) * gradient
+    along = torch.where(zero, 0, nbar).unsqueeze(-1) * (gradient / n.unsqueeze(-1))
     df = dinv.unsqueeze(-1) * edges.sum_at_senders(m.unsqueeze(-1) * ag.index_select(0, row))
     df = df - divergence(along, edges)
 

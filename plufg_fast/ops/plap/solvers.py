@@ -70,7 +70,8 @@ def _warn_unconverged(what: str, reached: float, goal: float) -> None:
 def relative_change(new: Tensor, old: Tensor) -> Tensor:
     """``||new - old|| / ||old||`` of the band that changes most; 0 where nothing changes."""
     change, size = (new - old).norm(dim=(0, 2)), old.norm(dim=(0, 2))
-    return torch.where(change == 0, 0, change / size).amax()
+    ratio = torch.where(change == 0, 0, change / size)
+    return ratio.amax() if ratio.numel() else ratio.new_zeros(())
 
 
 @torch.library.custom_op("plufg::plap_reference_iterate", mutates_args=())
@@ -149,7 +150,8 @@ def _linear(m: Tensor, y: Tensor, rowptr: Tensor, col: Tensor, dinv: Tensor, mu:
         direction = scaled + torch.where(active, new_rho / rho, 0) * direction
         rho = new_rho
     else:
-        _warn_unconverged("the linear system of 'irls'", float((residual.norm(dim=0) / goal).max()), 1.0)
+        worst = (residual.norm(dim=0) / right.norm(dim=0)).nan_to_num().max()
+        _warn_unconverged("the residual of the linear system of 'irls'", float(worst), 10 * torch.finfo(y.dtype).eps)
     return x
 
 
@@ -257,12 +259,12 @@ def _implicit_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _implicit.register_autograd(_implicit_backward, setup_context=_implicit_setup)
 
 
-def differentiate_implicitly(out: Tensor, f: Tensor, y: Tensor, problem: Problem, tol: float | None) -> Tensor:
+def differentiate_implicitly(out: Tensor, f: Tensor, y: Tensor, problem: Problem) -> Tensor:
     """`out`, one recorded step away from the fixed point f, with the gradient of the infinite iteration.
 
     At a fixed point ``F = T(F, Y, p, mu)`` the gradient of F is that of the last step alone, applied to
     ``u = (I - J^T)^-1 grad`` in place of grad. Memory does not grow with the number of steps.
     """
-    tol = tol if tol is not None else 100 * torch.finfo(y.dtype).eps
+    tol = 100 * torch.finfo(y.dtype).eps
     result: Tensor = _implicit(out, f, y.detach(), tol, *problem.detached())
     return result
