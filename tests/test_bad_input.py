@@ -163,11 +163,3 @@ def test_refused_with_a_clear_message(call: Callable[[], object], error: type[Ex
 
 def test_p_below_one_is_served_with_smoothing() -> None:
     assert torch.isfinite(pf.ops.plap_step(X, X, G, 0.5, 1.0, eps=0.1)).all()
-
-
-def test_cpp_without_a_kernel_says_why() -> None:
-    served = pf.info()["backends"]["cpp"]["cpu"]
-    if "plap" in served:
-        pytest.skip("the extension serves plap")
-    with pytest.raises(RuntimeError, match=r"plap_step: backend 'cpp' cannot serve: .+"):
-        pf.ops.plap_step(X, X, G, 1.5, 1.0, backend="cpp")

@@ -2,38 +2,25 @@
 // standard library or from torch: an inline function compiled with wide instructions could be picked by the
 // linker for all.
 #include "cheb.h"
-
-#if !defined(PLUFG_ISA)
-#error "PLUFG_ISA must name the instruction set this file is compiled for"
-#endif
+#include "vector.h"
 
 namespace plufg::PLUFG_ISA {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
 
 // Eight accumulators leave half of the sixteen vector registers for operands; a wider row is done in several
 // tiles.
 constexpr int kAccumulators = 8;
 // Neighbours are fetched this many edges ahead: about the latency of memory over the time of one edge.
 constexpr int64_t kPrefetchEdges = 8;
-constexpr int kCacheLine = 64;
 
 // Channels [c, c + W) of row i. The vector type is a plain array of T to the memory: no alignment is assumed.
 template <typename T, typename I, int W>
 void row_tile(const ChebStep<T, I>& s, ChebRow<T> row, int64_t i, int64_t c) {
-  constexpr int kFull = kVectorBytes / static_cast<int>(sizeof(T));
-  constexpr int kLanes = W < kFull ? W : kFull;
-  constexpr int kVectors = W / kLanes;
-  typedef T Vector __attribute__((vector_size(kLanes * sizeof(T))));
+  constexpr int kWidth = W < kLanes<T> ? W : kLanes<T>;
+  constexpr int kVectors = W / kWidth;
+  using Part = typename VectorOf<T, kWidth>::type;
 
-  Vector sum[kVectors] = {};
+  Part sum[kVectors] = {};
   const int64_t stop = s.rowptr[i + 1];
   for (int64_t e = s.rowptr[i]; e < stop; ++e) {
     if (e + kPrefetchEdges < s.edges) {
@@ -46,23 +33,23 @@ void row_tile(const ChebStep<T, I>& s, ChebRow<T> row, int64_t i, int64_t c) {
     const T a = cheb_edge(s, e, j);
     const T* xj = s.x + j * s.channels + c;
     for (int k = 0; k < kVectors; ++k) {
-      Vector v;
-      __builtin_memcpy(&v, xj + k * kLanes, sizeof(v));
+      Part v;
+      __builtin_memcpy(&v, xj + k * kWidth, sizeof(v));
       sum[k] += a * v;
     }
   }
 
   const int64_t at = i * s.channels + c;
   for (int k = 0; k < kVectors; ++k) {
-    Vector v;
-    __builtin_memcpy(&v, s.x + at + k * kLanes, sizeof(v));
+    Part v;
+    __builtin_memcpy(&v, s.x + at + k * kWidth, sizeof(v));
     v = row.self * v + row.sum * sum[k];
     if (s.prev) {
-      Vector p;
-      __builtin_memcpy(&p, s.prev + at + k * kLanes, sizeof(p));
+      Part p;
+      __builtin_memcpy(&p, s.prev + at + k * kWidth, sizeof(p));
       v += s.gamma * p;
     }
-    __builtin_memcpy(s.out + at + k * kLanes, &v, sizeof(v));
+    __builtin_memcpy(s.out + at + k * kWidth, &v, sizeof(v));
   }
 }
 
@@ -81,7 +68,7 @@ void row_tile_of(int64_t width, const ChebStep<T, I>& s, ChebRow<T> row, int64_t
 // on rows or threads.
 template <typename T, typename I>
 void rows(const ChebStep<T, I>& s, int64_t begin, int64_t end) {
-  constexpr int kWidest = kAccumulators * kVectorBytes / static_cast<int>(sizeof(T));
+  constexpr int kWidest = kAccumulators * kLanes<T>;
   for (int64_t i = begin; i < end; ++i) {
     const ChebRow<T> row = cheb_row(s, i);
     int64_t width = kWidest;

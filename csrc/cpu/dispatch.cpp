@@ -2,6 +2,7 @@
 #include "../ops.h"
 #include "cheb.h"
 #include "isa.h"
+#include "plap.h"
 
 namespace plufg {
 namespace {
@@ -26,31 +27,71 @@ int64_t first_row_at(const I* rowptr, int64_t rows, int64_t work) {
   return low;
 }
 
-template <typename T, typename I>
-using ChebKernel = void (*)(const ChebStep<T, I>&, int64_t, int64_t);
-
-template <typename T, typename I>
-ChebKernel<T, I> cheb_kernel() {
-  switch (chosen_isa()) {
+// Picks `function` of the chosen instruction set.
 #if defined(__x86_64__)
-    case Isa::avx512:
-      return &avx512::cheb_step;
-    case Isa::avx2:
-      return &avx2::cheb_step;
-#endif
-    default:
-      return &baseline::cheb_step;
+#define PLUFG_CHOOSE(function, s, begin, end)   \
+  switch (chosen_isa()) {                       \
+    case Isa::avx512:                           \
+      return avx512::function(s, begin, end);   \
+    case Isa::avx2:                             \
+      return avx2::function(s, begin, end);     \
+    default:                                    \
+      return baseline::function(s, begin, end); \
   }
+#else
+#define PLUFG_CHOOSE(function, s, begin, end) return baseline::function(s, begin, end);
+#endif
+
+// Each kernel as a type, to be handed on.
+struct ChebRows {
+  template <typename S>
+  static void run(const S& s, int64_t begin, int64_t end) {
+    PLUFG_CHOOSE(cheb_step, s, begin, end)
+  }
+};
+struct PlapRows {
+  template <typename S>
+  static void run(const S& s, int64_t begin, int64_t end) {
+    PLUFG_CHOOSE(plap_step, s, begin, end)
+  }
+};
+struct PlapScalarRows {
+  template <typename S>
+  static void run(const S& s, int64_t begin, int64_t end) {
+    PLUFG_CHOOSE(plap_backward_scalars, s, begin, end)
+  }
+};
+struct PlapBackwardRows {
+  template <typename S>
+  static void run(const S& s, int64_t begin, int64_t end) {
+    PLUFG_CHOOSE(plap_backward, s, begin, end)
+  }
+};
+
+// All rows, over torch's threads; `width` multiply-adds are done for an edge.
+template <typename Rows, typename S>
+void parallel_rows(const S& s, int64_t width) {
+  chosen_isa();  // an impossible PLUFG_CPU_ISA throws here, not inside a thread
+  torch::stable::parallel_for(0, s.edges + s.rows, kGrain / (width + 1) + 1, [&](int64_t begin, int64_t end) {
+    Rows::run(s, first_row_at(s.rowptr, s.rows, begin), first_row_at(s.rowptr, s.rows, end));
+  });
 }
 
 struct CpuLaunch {
   template <typename T, typename I>
   static void run(const ChebStep<T, I>& s, int32_t /*device*/) {
-    const ChebKernel<T, I> kernel = cheb_kernel<T, I>();
-    const int64_t grain = kGrain / s.channels + 1;
-    torch::stable::parallel_for(0, s.edges + s.rows, grain, [&](int64_t begin, int64_t end) {
-      kernel(s, first_row_at(s.rowptr, s.rows, begin), first_row_at(s.rowptr, s.rows, end));
-    });
+    parallel_rows<ChebRows>(s, s.channels);
+  }
+
+  template <typename T, typename I>
+  static void run(const PlapStep<T, I>& s) {
+    parallel_rows<PlapRows>(s, 2 * s.bands * s.channels);
+  }
+
+  template <typename T, typename I>
+  static void run(const PlapBackward<T, I>& s) {
+    parallel_rows<PlapScalarRows>(s, s.bands * s.channels);
+    parallel_rows<PlapBackwardRows>(s, 5 * s.bands * s.channels);
   }
 };
 
@@ -59,4 +100,6 @@ struct CpuLaunch {
 
 STABLE_TORCH_LIBRARY_IMPL(plufg, CPU, m) {
   m.impl("cheb_step", TORCH_BOX(&plufg::cheb_step<plufg::CpuLaunch>));
+  m.impl("plap_step", TORCH_BOX(&plufg::plap_step<plufg::CpuLaunch>));
+  m.impl("plap_step_backward", TORCH_BOX(&plufg::plap_step_backward<plufg::CpuLaunch>));
 }

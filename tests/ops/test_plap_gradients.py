@@ -11,6 +11,8 @@ from plufg_fast.ops.plap import reference
 
 PENALTIES = ["power", "tikhonov", "tv", "rtv", "nldiff"]
 
+pytestmark = pytest.mark.usefixtures("plap_backend")
+
 
 def leaf(*shape: int, seed: int = 0) -> Tensor:
     rng = torch.Generator().manual_seed(seed)

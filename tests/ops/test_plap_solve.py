@@ -7,6 +7,8 @@ from torch import Tensor
 
 from plufg_fast import ops
 
+pytestmark = pytest.mark.usefixtures("plap_backend")
+
 
 def source(bands: int = 2, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(11, bands, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
@@ -92,6 +94,7 @@ def test_precision_of_float32_follows_float64() -> None:
     ids=lambda o: "-".join(map(str, o.values())) or "default",
 )
 def test_compiles_as_one_graph_forward_and_backward(options: dict[str, object]) -> None:
+    torch._dynamo.reset()
     # aot_eager runs all of tracing and differentiation; code generation is covered by one layer test.
     g, y = graphs.graph("weighted"), source()
 
@@ -118,11 +121,12 @@ def test_bad_p_is_noticed_in_a_compiled_call() -> None:
         run(torch.tensor([0.5, 1.5]).double())
 
 
-def test_opaque_ops_keep_their_contracts() -> None:
+def test_opaque_ops_keep_their_contracts(plap_backend: str) -> None:
     g, y = graphs.graph("self_loops"), source()
     weight, dinv, _ = g.values(torch.float64)
     p, mu = torch.tensor([1.5, 1.8]).double(), torch.tensor([0.5, 0.7]).double()
-    problem = (g.rowptr, g.col, weight, dinv, p, mu, "power", None, 0.0, "paper", "jacobi")
+    graph = (g.rowptr, g.col, weight)
+    problem = (*graph, *graph, dinv, p, mu, "power", None, 0.0, "paper", "jacobi", plap_backend)
     ns = torch.ops.plufg
     torch.library.opcheck(ns.plap_reference_iterate.default, (y, 3, 1e-3, *problem))
     torch.library.opcheck(ns.plap_reference_adjoint.default, (y, y, y, 1e-3, *problem))

@@ -7,12 +7,15 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from ... import checks, penalties
+from ... import checks, extension, penalties
 from ...graph import Graph
 from ...penalties import Penalty
 from ..backend import Backend, BackendError, check_name, choose
 from . import reference, solvers
 from .reference import Edges
+
+if extension.loaded():
+    from . import register as register
 
 Exponent: TypeAlias = float | Tensor
 Solver: TypeAlias = Literal["jacobi", "irls"]
@@ -234,7 +237,7 @@ class _Call:
         least = "at least 1" if eps == 0 else "above 0"
         self.p = _per_band(where, "p", p, bands, self.y, least)
         self.mu = _per_band(where, "mu", mu, bands, self.y, "above 0")
-        self.backend = choose(where, "plap", backend, y.device.type)
+        self.backend = backend
 
     def signal(self, name: str, value: Tensor) -> Tensor:
         """A node signal as ``[N, B, C]`` in working precision."""
@@ -261,11 +264,15 @@ class _Call:
 
     def problem(self, mode: str = "paper", solver: str = "jacobi") -> solvers.Problem:
         """The arguments as the solvers take them."""
-        weight, dinv, _ = self.graph.values(self.work)
+        g, t = self.graph, self.graph.transpose()
+        weight, dinv, _ = g.values(self.work)
         return solvers.Problem(
-            self.graph.rowptr,
-            self.graph.col,
+            g.rowptr,
+            g.col,
             weight,
+            t.rowptr,
+            t.col,
+            weight if t is g else t.values(self.work)[0],
             dinv,
             self.p,
             self.mu,
@@ -274,12 +281,25 @@ class _Call:
             self.eps,
             mode,
             solver,
+            _serving(self.where, self.backend, self.graph.device.type, self.penalty.name, mode, solver),
         )
 
 
 def _edges(g: Graph, dtype: torch.dtype) -> Edges:
     weight, dinv, _ = g.values(dtype)
     return Edges.from_csr(g.rowptr, g.col, weight, dinv)
+
+
+def _serving(where: str, backend: str, device: str, penalty: str, mode: str, solver: str) -> str:
+    """The backend for these options: the compiled step is that of the paper, for the power penalty."""
+    compiled = (penalty, mode, solver) == ("power", "paper", "jacobi")
+    serving = choose(where, "plap", backend if compiled or backend != "auto" else "reference", device)
+    if serving != "reference" and not compiled:
+        raise BackendError(
+            f"{where}: backend {serving!r} cannot serve: it has kernels for penalty 'power', mode 'paper' and solver "
+            f"'jacobi', not for {penalty!r}, {mode!r} and {solver!r}"
+        )
+    return serving
 
 
 def _reference_serves(where: str, backend: str) -> None:

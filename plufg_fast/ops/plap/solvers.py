@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -28,6 +29,9 @@ class Problem(NamedTuple):
     rowptr: Tensor
     col: Tensor
     weight: Tensor | None
+    rowptr_t: Tensor
+    col_t: Tensor
+    weight_t: Tensor | None
     dinv: Tensor
     p: Tensor  # [B]
     mu: Tensor  # [B]
@@ -36,6 +40,7 @@ class Problem(NamedTuple):
     eps: float
     mode: str
     solver: str
+    backend: str
 
     @property
     def edges(self) -> Edges:
@@ -44,10 +49,38 @@ class Problem(NamedTuple):
 
     def detached(self) -> Problem:
         """The same problem, out of reach of autograd."""
-        return self._replace(p=self.p.detach(), mu=self.mu.detach())
+        return self._replace(p=self.p.detach().contiguous(), mu=self.mu.detach().contiguous())
+
+    @property
+    def graph(self) -> tuple[Tensor | None, ...]:
+        """The graph, as the compiled operators take it."""
+        return self[:6]
+
+    def pull_back(self, f: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        """The transposed derivative of a Jacobi step at f."""
+        penalty = Penalty(self.penalty, self.parameter)
+        if self.backend == "reference":
+            edges = self.edges
+            return lambda u: reference.step_backward(u, f, y, edges, self.p, self.mu, penalty, self.eps)[0]
+        from .register import step_backward
+
+        out, a = torch.ops.plufg.plap_step(f, y, *self.graph, self.dinv, self.p, self.mu, self.eps)
+        fixed = (f, y, list(self.graph), self.dinv, self.p, self.mu, out, a, self.eps)
+        only_f = (True, *[False] * 11)
+
+        def compiled(u: Tensor) -> Tensor:
+            df = step_backward(u, *fixed, only_f)[0]
+            assert df is not None
+            return df
+
+        return compiled
 
     def step(self, f: Tensor, y: Tensor) -> Tensor:
         """One differentiable step of the chosen solver and mode."""
+        if self.backend == "cpp":
+            y, p, mu = y.contiguous(), self.p.contiguous(), self.mu.contiguous()
+            out: Tensor = torch.ops.plufg.plap_step(f.contiguous(), y, *self.graph, self.dinv, p, mu, self.eps)[0]
+            return out
         penalty = Penalty(self.penalty, self.parameter)
         if self.mode != "paper":
             factor = 4.0 if self.mode == "released" else 2.0
@@ -82,6 +115,9 @@ def _iterate(
     rowptr: Tensor,
     col: Tensor,
     weight: Tensor | None,
+    rowptr_t: Tensor,
+    col_t: Tensor,
+    weight_t: Tensor | None,
     dinv: Tensor,
     p: Tensor,
     mu: Tensor,
@@ -90,8 +126,10 @@ def _iterate(
     eps: float,
     mode: str,
     solver: str,
+    backend: str,
 ) -> tuple[Tensor, Tensor]:
-    problem = Problem(rowptr, col, weight, dinv, p, mu, penalty, parameter, eps, mode, solver)
+    graph = (rowptr, col, weight, rowptr_t, col_t, weight_t)
+    problem = Problem(*graph, dinv, p, mu, penalty, parameter, eps, mode, solver, backend)
     f, taken = y, 0
     while taken < steps:
         new = problem.step(f, y)
@@ -189,6 +227,9 @@ def _adjoint(
     rowptr: Tensor,
     col: Tensor,
     weight: Tensor | None,
+    rowptr_t: Tensor,
+    col_t: Tensor,
+    weight_t: Tensor | None,
     dinv: Tensor,
     p: Tensor,
     mu: Tensor,
@@ -197,12 +238,14 @@ def _adjoint(
     eps: float,
     mode: str,
     solver: str,
+    backend: str,
 ) -> Tensor:
     """Solve ``u = grad + J^T u`` with J the derivative of the step at the fixed point f."""
-    edges, phi = Edges.from_csr(rowptr, col, weight, dinv), Penalty(penalty, parameter)
+    graph = (rowptr, col, weight, rowptr_t, col_t, weight_t)
+    pull_back = Problem(*graph, dinv, p, mu, penalty, parameter, eps, mode, solver, backend).pull_back(f, y)
     u = grad
     for _ in range(_MOST_STEPS):
-        new = grad + reference.step_backward(u, f, y, edges, p, mu, phi, eps)[0]
+        new = grad + pull_back(u)
         change = float(relative_change(new, u))
         u = new
         if change < tol:
@@ -227,6 +270,9 @@ def _implicit(
     rowptr: Tensor,
     col: Tensor,
     weight: Tensor | None,
+    rowptr_t: Tensor,
+    col_t: Tensor,
+    weight_t: Tensor | None,
     dinv: Tensor,
     p: Tensor,
     mu: Tensor,
@@ -235,6 +281,7 @@ def _implicit(
     eps: float,
     mode: str,
     solver: str,
+    backend: str,
 ) -> Tensor:
     return out.clone()
 
