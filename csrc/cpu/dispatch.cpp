@@ -42,56 +42,36 @@ int64_t first_row_at(const I* rowptr, int64_t rows, int64_t work) {
 #define PLUFG_CHOOSE(function, s, begin, end) return baseline::function(s, begin, end);
 #endif
 
-// Each kernel as a type, to be handed on.
-struct ChebRows {
-  template <typename S>
-  static void run(const S& s, int64_t begin, int64_t end) {
-    PLUFG_CHOOSE(cheb_step, s, begin, end)
-  }
-};
-struct PlapRows {
-  template <typename S>
-  static void run(const S& s, int64_t begin, int64_t end) {
-    PLUFG_CHOOSE(plap_step, s, begin, end)
-  }
-};
-struct PlapScalarRows {
-  template <typename S>
-  static void run(const S& s, int64_t begin, int64_t end) {
-    PLUFG_CHOOSE(plap_backward_scalars, s, begin, end)
-  }
-};
-struct PlapBackwardRows {
-  template <typename S>
-  static void run(const S& s, int64_t begin, int64_t end) {
-    PLUFG_CHOOSE(plap_backward, s, begin, end)
-  }
-};
-
 // All rows, over torch's threads; `width` multiply-adds are done for an edge.
-template <typename Rows, typename S>
-void parallel_rows(const S& s, int64_t width) {
+template <typename S, typename Kernel>
+void parallel_rows(const S& s, int64_t width, Kernel kernel) {
   chosen_isa();  // an impossible PLUFG_CPU_ISA throws here, not inside a thread
   torch::stable::parallel_for(0, s.edges + s.rows, kGrain / (width + 1) + 1, [&](int64_t begin, int64_t end) {
-    Rows::run(s, first_row_at(s.rowptr, s.rows, begin), first_row_at(s.rowptr, s.rows, end));
+    kernel(s, first_row_at(s.rowptr, s.rows, begin), first_row_at(s.rowptr, s.rows, end));
   });
 }
 
 struct CpuLaunch {
   template <typename T, typename I>
   static void run(const ChebStep<T, I>& s, int32_t /*device*/) {
-    parallel_rows<ChebRows>(s, s.channels);
+    parallel_rows(s, s.channels,
+                  [](const auto& t, int64_t begin, int64_t end) { PLUFG_CHOOSE(cheb_step, t, begin, end) });
   }
 
   template <typename T, typename I>
   static void run(const PlapStep<T, I>& s) {
-    parallel_rows<PlapRows>(s, 2 * s.bands * s.channels);
+    parallel_rows(s, 2 * s.bands * s.channels,
+                  [](const auto& t, int64_t begin, int64_t end) { PLUFG_CHOOSE(plap_step, t, begin, end) });
   }
 
   template <typename T, typename I>
   static void run(const PlapBackward<T, I>& s) {
-    parallel_rows<PlapScalarRows>(s, s.bands * s.channels);
-    parallel_rows<PlapBackwardRows>(s, 5 * s.bands * s.channels);
+    parallel_rows(s, s.bands * s.channels, [](const auto& t, int64_t begin, int64_t end) {
+      PLUFG_CHOOSE(plap_backward_scalars, t, begin, end)
+    });
+    parallel_rows(s, 5 * s.bands * s.channels, [](const auto& t, int64_t begin, int64_t end) {
+      PLUFG_CHOOSE(plap_backward, t, begin, end)
+    });
   }
 };
 

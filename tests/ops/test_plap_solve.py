@@ -128,11 +128,11 @@ def test_opaque_ops_keep_their_contracts(plap_backend: str) -> None:
     graph = (g.rowptr, g.col, weight)
     problem = (*graph, *graph, dinv, p, mu, "power", None, 0.0, "paper", "jacobi", plap_backend)
     ns = torch.ops.plufg
-    torch.library.opcheck(ns.plap_reference_iterate.default, (y, 3, 1e-3, *problem))
-    torch.library.opcheck(ns.plap_reference_adjoint.default, (y, y, y, 1e-3, *problem))
+    torch.library.opcheck(ns.plap_iterate.default, (y, 3, 1e-3, *problem))
+    torch.library.opcheck(ns.plap_adjoint.default, (y, y, y, 1e-3, *problem))
     out = y.clone().requires_grad_()
-    torch.library.opcheck(ns.plap_reference_implicit.default, (out, y, y, 1e-3, *problem))
+    torch.library.opcheck(ns.plap_implicit.default, (out, y, y, 1e-3, *problem))
     m = torch.rand(g.num_edges, 2, dtype=torch.float64)
     m[g.col > 0] = 0.5  # symmetric enough for conjugate gradients not to matter to the contract
     args = (m.requires_grad_(), y.clone().requires_grad_(), g.rowptr, g.col, dinv, mu.clone().requires_grad_())
-    torch.library.opcheck(ns.plap_reference_linear.default, args)
+    torch.library.opcheck(ns.plap_linear.default, args)

@@ -1,4 +1,4 @@
-"""The iterations of the reference path.
+"""The iterations around the p-step, whichever backend takes it.
 
 Whatever stops by looking at its values is an opaque dispatcher op, so that `torch.compile` sees one node instead
 of a data-dependent loop: the iteration without gradient, the linear solve of `irls`, and the adjoint solve of
@@ -87,7 +87,7 @@ class Problem(NamedTuple):
             return reference.step_as_released(f, y, self.edges, self.p, self.mu, self.eps, factor)
         if self.solver == "irls":
             m = reference.edge_coefficients(f, self.edges, self.p, penalty, self.eps)
-            solved: Tensor = torch.ops.plufg.plap_reference_linear(m, y, self.rowptr, self.col, self.dinv, self.mu)
+            solved: Tensor = torch.ops.plufg.plap_linear(m, y, self.rowptr, self.col, self.dinv, self.mu)
             return solved
         return reference.step(f, y, self.edges, self.p, self.mu, penalty, self.eps)
 
@@ -107,7 +107,7 @@ def relative_change(new: Tensor, old: Tensor) -> Tensor:
     return ratio.amax() if ratio.numel() else ratio.new_zeros(())
 
 
-@torch.library.custom_op("plufg::plap_reference_iterate", mutates_args=())
+@torch.library.custom_op("plufg::plap_iterate", mutates_args=())
 def _iterate(
     y: Tensor,
     steps: int,
@@ -158,7 +158,7 @@ def _apply_system(x: Tensor, m: Tensor, diagonal: Tensor, edges: Edges) -> Tenso
     return diagonal.unsqueeze(-1) * x - dinv * pulled
 
 
-@torch.library.custom_op("plufg::plap_reference_linear", mutates_args=())
+@torch.library.custom_op("plufg::plap_linear", mutates_args=())
 def _linear(m: Tensor, y: Tensor, rowptr: Tensor, col: Tensor, dinv: Tensor, mu: Tensor) -> Tensor:
     """Solve ``(D^-1 sum M + 2 mu - D^-1/2 M D^-1/2) F = 2 mu Y`` by conjugate gradients, M symmetric.
 
@@ -218,7 +218,7 @@ def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _linear.register_autograd(_linear_backward, setup_context=_linear_setup)
 
 
-@torch.library.custom_op("plufg::plap_reference_adjoint", mutates_args=())
+@torch.library.custom_op("plufg::plap_adjoint", mutates_args=())
 def _adjoint(
     grad: Tensor,
     f: Tensor,
@@ -261,7 +261,7 @@ def _(grad: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(grad)
 
 
-@torch.library.custom_op("plufg::plap_reference_implicit", mutates_args=())
+@torch.library.custom_op("plufg::plap_implicit", mutates_args=())
 def _implicit(
     out: Tensor,
     f: Tensor,
