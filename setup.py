@@ -31,6 +31,8 @@ ROOT = Path(__file__).resolve().parent
 # A folder of its own: an editable install gets a fresh temporary one and would compile everything again.
 OBJECTS = Path("build/ext")
 DEFAULT_ARCHS = "80;90;100"
+# One stem per kernel: schemas, CPU kernels and their registration are found by it.
+STEMS = ("cheb", "plap")
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 # Every x86 object starts from the plain instruction set, whatever CXXFLAGS asks for: a wider one is chosen at
@@ -180,16 +182,19 @@ def plan() -> tuple[list[Step], Step]:
         f'-DPLUFG_CUDA_ARCHS="{";".join(archs)}"',
     ]
     objects = [
-        compiled("csrc/ops.cpp", [*cpp, *torch_include]),
-        compiled("csrc/cpu/dispatch.cpp", [*cpp, *torch_include]),
+        compiled("csrc/ops/allocate.cpp", [*cpp, *torch_include]),
+        compiled("csrc/ops/arguments.cpp", [*cpp, *torch_include]),
         compiled("csrc/cpu/isa.cpp", cpp),
         compiled("csrc/module.cpp", [*cpp, "-isystem", sysconfig.get_paths()["include"], *facts]),
     ]
+    for stem in STEMS:
+        for source in (f"csrc/ops/{stem}.cpp", f"csrc/cpu/{stem}_ops.cpp"):
+            objects.append(compiled(source, [*cpp, *torch_include]))
     for isa, flags in ISAS.items():
         # Square roots set no errno and comparisons trap nowhere here: loops over them become vectors.
         fast = [*cpp, "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", *flags]
-        for stem in ("cheb", "plap"):
-            objects.append(compiled(f"csrc/cpu/{stem}.cpp", [*fast, f"-DPLUFG_ISA={isa}"], f"cpu_{stem}_{isa}"))
+        for stem in STEMS:
+            objects.append(compiled(f"csrc/cpu/{stem}.cpp", [*fast, f"-DPLUFG_ISA={isa}"], f"{isa}_{stem}"))
 
     link = [*cxx, "-shared"]
     if nvcc:
@@ -252,7 +257,7 @@ class BuildExtension(build_ext):
 extensions = [
     Extension(
         "plufg_fast._C",
-        sources=["csrc/ops.cpp"],  # BuildExtension has its own list; MANIFEST.in ships all of csrc
+        sources=["csrc/module.cpp"],  # BuildExtension has its own list; MANIFEST.in ships all of csrc
         py_limited_api=True,
         optional=True,
     )

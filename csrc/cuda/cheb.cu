@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/accelerator.h>
 
-#include "../ops.h"
+#include "../ops/cheb.h"
 
 namespace plufg {
 namespace {

@@ -1,14 +1,16 @@
-// Registers the CPU kernels: splits the rows over torch's threads and calls the chosen instruction set.
-#include "../ops.h"
-#include "cheb.h"
+#pragma once
+
+// Splits rows over torch's threads and calls the chosen instruction set.
+#include <torch/csrc/stable/ops.h>
+
+#include <cstdint>
+
 #include "isa.h"
-#include "plap.h"
 
 namespace plufg {
-namespace {
 
 // Work below this many multiply-adds is not worth waking a thread for.
-constexpr int64_t kGrain = 32768;
+inline constexpr int64_t kGrain = 32768;
 
 // A row costs its edges and one more for itself, so the work before row i is rowptr[i] + i. Threads get equal
 // shares of work, not of rows; a row belongs to the share its first unit lies in and is never divided.
@@ -51,35 +53,4 @@ void parallel_rows(const S& s, int64_t width, Kernel kernel) {
   });
 }
 
-struct CpuLaunch {
-  template <typename T, typename I>
-  static void run(const ChebStep<T, I>& s, int32_t /*device*/) {
-    parallel_rows(s, s.channels,
-                  [](const auto& t, int64_t begin, int64_t end) { PLUFG_CHOOSE(cheb_step, t, begin, end) });
-  }
-
-  template <typename T, typename I>
-  static void run(const PlapStep<T, I>& s) {
-    parallel_rows(s, 2 * s.bands * s.channels,
-                  [](const auto& t, int64_t begin, int64_t end) { PLUFG_CHOOSE(plap_step, t, begin, end) });
-  }
-
-  template <typename T, typename I>
-  static void run(const PlapBackward<T, I>& s) {
-    parallel_rows(s, s.bands * s.channels, [](const auto& t, int64_t begin, int64_t end) {
-      PLUFG_CHOOSE(plap_backward_scalars, t, begin, end)
-    });
-    parallel_rows(s, 5 * s.bands * s.channels, [](const auto& t, int64_t begin, int64_t end) {
-      PLUFG_CHOOSE(plap_backward, t, begin, end)
-    });
-  }
-};
-
-}  // namespace
 }  // namespace plufg
-
-STABLE_TORCH_LIBRARY_IMPL(plufg, CPU, m) {
-  m.impl("cheb_step", TORCH_BOX(&plufg::cheb_step<plufg::CpuLaunch>));
-  m.impl("plap_step", TORCH_BOX(&plufg::plap_step<plufg::CpuLaunch>));
-  m.impl("plap_step_backward", TORCH_BOX(&plufg::plap_step_backward<plufg::CpuLaunch>));
-}
