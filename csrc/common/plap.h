@@ -2,64 +2,90 @@
 
 #include <cstdint>
 
+#include "penalty.h"
+
 namespace plufg {
 
-// One step of the p-Laplacian iteration for phi(x) = x^p, as raw pointers. With h_i = dinv_i f_i, which is
-// never stored,
-//   n2_ij = weight_ij |h_j - h_i|^2 + eps^2,   M_ij = p weight_ij n2_ij^((p-2)/2)
-//   a_i   = 1 / (dinv_i^2 sum_j M_ij + 2 mu)
-//   out_i = a_i (dinv_i sum_j M_ij h_j + 2 mu y_i)
-// weight may be null and then stands for ones. Where n2 counts as zero (it underflows), the power is 1 for p
-// = 2, else 0.
+// A node signal [rows, bands, channels] as the caller stores it: numbers of T, or of bfloat16 where T is
+// float. Everything else is in T.
+struct Signal {
+  void* data = nullptr;
+  bool half = false;
+};
+
+// What the steps of one problem share. Rows of `width` numbers hold `channels` of them and zeros behind, so
+// that they are whole vectors.
 template <typename T, typename I>
-struct PlapStep {
-  const T* f;       // [rows, bands, channels]
-  const T* y;       // [rows, bands, channels]
+struct PlapProblem {
   const I* rowptr;  // [rows + 1]
   const I* col;     // [edges]
-  const T* weight;  // [edges]
+  const T* weight;  // [edges], null: ones
   const T* dinv;    // [rows]
   const T* p;       // [bands]
-  const T* mu;      // [bands]
-  T* out;           // [rows, bands, channels]
-  T* a;             // [rows, bands]
   int64_t rows;
   int64_t bands;
   int64_t channels;
+  int64_t width;
   int64_t edges;
   T eps;
+  Penalty penalty;
+  T parameter;
 };
 
-// Its derivative with respect to f and p. With G the gradient of out, u_i = a_i dinv_i G_i (never stored) and
+// h_i = dinv_i f_i, which is what every edge compares.
+template <typename T, typename I>
+struct PlapScale : PlapProblem<T, I> {
+  Signal f;
+  T* h;  // [rows, bands, width]
+};
+
+// One step:
+//   n2_ij = weight_ij |h_j - h_i|^2 + eps^2,   q_ij = n2_ij^((p-2)/2)
+//   N_i   = (sum_j n2_ij^(p/2))^(1/p),         z_i = phi'(N_i) / N_i^(p-1)
+//   M_ij  = weight_ij/2 q_ij (z_i + z_j)
+//   a_i   = 1 / (dinv_i^2 sum_j M_ij + 2 mu)
+//   out_i = a_i (dinv_i sum_j M_ij h_j + 2 mu y_i)
+// Where n2 counts as zero (it underflows), q is 1 for p = 2, else 0. For Penalty::power z is the constant p:
+// norm and z are null, and one pass over the edges does it all.
+template <typename T, typename I>
+struct PlapStep : PlapProblem<T, I> {
+  const T* h = nullptr;   // [rows, bands, width]
+  const T* mu = nullptr;  // [bands]
+  T* norm = nullptr;      // [rows, bands] N
+  T* z = nullptr;         // [rows, bands]
+  Signal y = {};          // [rows, bands, channels]
+  Signal out = {};        // [rows, bands, channels], or no data
+  T* next = nullptr;      // [rows, bands, width] dinv_i out_i, or null: what the next step starts from
+  T* a = nullptr;         // [rows, bands], or null
+  T* change = nullptr;    // [rows, bands, 2] |out_i - f_i|^2 and |f_i|^2, or null
+};
+
+// Its derivative with respect to f and p. With G the gradient of out, u_i = a_i dinv_i G_i and
 // s_i = dinv_i <u_i, out_i>:
 //   mbar_ij = <u_i, h_j> - s_i                                     the derivative of the loss by M_ij
-//   c_ij    = mbar_ij M_ij (p - 2) weight_ij / n2_ij
+//   zbar_i  = sum over edges ij and ki of mbar weight/2 q
+//   t_i     = zbar_i z'(N_i) N_i^(1-p)
+//   c_ij    = weight_ij (mbar_ij M_ij (p - 2) / n2_ij + q_ij t_i)
 //   df_i    = dinv_i (sum over receivers k of (M_ki u_k + c_ki (h_i - h_k)) + sum_j c_ij (h_i - h_j))
-//   dp_i    = sum_j mbar_ij M_ij (1/p + ln(n2_ij) / 2)
+//   dp_i    = sum_j mbar_ij M_ij ln(n2_ij) / 2 + zbar_i (dz_i/dp + z'(N_i) dN_i/dp)
 // c is 0 where n2 is. The CSR lists what a row receives from, its transpose what it sends to; on an
 // undirected graph they are the same arrays and one pass over them does both.
 template <typename T, typename I>
-struct PlapBackward {
-  const T* f;       // [rows, bands, channels]
-  const T* grad;    // [rows, bands, channels] G
-  const T* out;     // [rows, bands, channels]
-  const T* a;       // [rows, bands]
-  const I* rowptr;  // [rows + 1]
-  const I* col;     // [edges]
-  const T* weight;  // [edges]
-  const I* rowptr_t;
-  const I* col_t;
-  const T* weight_t;
-  const T* dinv;  // [rows]
-  const T* p;     // [bands]
-  T* scalars;     // [rows, bands, 2] a_i dinv_i and s_i, written before the rows are
-  T* df;          // [rows, bands, channels]
-  T* dp;          // [rows, bands], null where it is not wanted
-  int64_t rows;
-  int64_t bands;
-  int64_t channels;
-  int64_t edges;
-  T eps;
+struct PlapBackward : PlapProblem<T, I> {
+  const I* rowptr_t = nullptr;
+  const I* col_t = nullptr;
+  const T* weight_t = nullptr;
+  Signal f = {};
+  Signal grad = {};  // G
+  Signal out = {};
+  const T* a = nullptr;     // [rows, bands]
+  const T* norm = nullptr;  // [rows, bands] N, null for Penalty::power
+  T* hu = nullptr;          // [rows, bands, 2, width] h and u, side by side: an edge needs both
+  T* s = nullptr;           // [rows, bands]
+  T* z = nullptr;           // [rows, bands], and
+  T* t = nullptr;           // [rows, bands], null for Penalty::power
+  Signal df = {};
+  T* dp = nullptr;  // [rows, bands], null where it is not wanted
 };
 
 }  // namespace plufg

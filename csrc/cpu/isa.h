@@ -13,6 +13,9 @@ inline constexpr Isa kCompiledIsas[] = {Isa::baseline};
 
 const char* isa_name(Isa isa);
 
+// The size of its vectors.
+constexpr int vector_bytes(Isa isa) { return isa == Isa::avx512 ? 64 : isa == Isa::avx2 ? 32 : 16; }
+
 // The instruction set of this process: PLUFG_CPU_ISA if set, else the best one that this CPU runs. Decided
 // once. Throws std::runtime_error when PLUFG_CPU_ISA names one that is unknown or cannot run here.
 Isa chosen_isa();

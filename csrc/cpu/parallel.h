@@ -31,17 +31,17 @@ int64_t first_row_at(const I* rowptr, int64_t rows, int64_t work) {
 
 // Picks `function` of the chosen instruction set.
 #if defined(__x86_64__)
-#define PLUFG_CHOOSE(function, s, begin, end)   \
-  switch (chosen_isa()) {                       \
-    case Isa::avx512:                           \
-      return avx512::function(s, begin, end);   \
-    case Isa::avx2:                             \
-      return avx2::function(s, begin, end);     \
-    default:                                    \
-      return baseline::function(s, begin, end); \
+#define PLUFG_CHOOSE(function, ...)           \
+  switch (chosen_isa()) {                     \
+    case Isa::avx512:                         \
+      return avx512::function(__VA_ARGS__);   \
+    case Isa::avx2:                           \
+      return avx2::function(__VA_ARGS__);     \
+    default:                                  \
+      return baseline::function(__VA_ARGS__); \
   }
 #else
-#define PLUFG_CHOOSE(function, s, begin, end) return baseline::function(s, begin, end);
+#define PLUFG_CHOOSE(function, ...) return baseline::function(__VA_ARGS__);
 #endif
 
 // All rows, over torch's threads; `width` multiply-adds are done for an edge.

@@ -2,12 +2,26 @@
 
 #include "../common/plap.h"
 
-// Rows [begin, end) of a step, of the scalars of its derivative, and of the derivative; one set per
-// instruction set, all of them from plap.cpp.
-#define PLUFG_DECLARE_PLAP_OF(T, I)                                            \
-  void plap_step(const PlapStep<T, I>&, int64_t begin, int64_t end);           \
-  void plap_backward_scalars(const PlapBackward<T, I>&, int64_t, int64_t end); \
-  void plap_backward(const PlapBackward<T, I>&, int64_t begin, int64_t end);
+namespace plufg {
+
+// A thread works on at most this many edges at a time, in memory of so many numbers.
+inline constexpr int64_t kPieceEdges = 64;
+constexpr int64_t plap_workspace(int64_t bands, int64_t width) {
+  constexpr int64_t kMostLanes = 16;
+  return bands * (kPieceEdges * (3 * kMostLanes + 7) + 2 * width);
+}
+
+}  // namespace plufg
+
+// Rows [begin, end) of each stage, in the memory of one thread; one set per instruction set, all of them from
+// plap.cpp.
+#define PLUFG_DECLARE_PLAP_OF(T, I)                                                           \
+  void plap_scale(const PlapScale<T, I>&, int64_t begin, int64_t end, T* memory);             \
+  void plap_norms(const PlapStep<T, I>&, int64_t begin, int64_t end, T* memory);              \
+  void plap_step(const PlapStep<T, I>&, int64_t begin, int64_t end, T* memory);               \
+  void plap_backward_scale(const PlapBackward<T, I>&, int64_t begin, int64_t end, T* memory); \
+  void plap_backward_nodes(const PlapBackward<T, I>&, int64_t begin, int64_t end, T* memory); \
+  void plap_backward(const PlapBackward<T, I>&, int64_t begin, int64_t end, T* memory);
 #define PLUFG_DECLARE_PLAP(isa)          \
   namespace plufg::isa {                 \
   PLUFG_DECLARE_PLAP_OF(float, int32_t)  \

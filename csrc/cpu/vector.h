@@ -6,6 +6,7 @@
 #error "PLUFG_ISA must name the instruction set this file is compiled for"
 #endif
 
+#include <cstddef>
 #include <cstdint>
 
 namespace plufg::PLUFG_ISA {
@@ -39,50 +40,92 @@ inline Vector<T> load(const T* from) {
   return v;
 }
 
+// The first `count` lanes, zeros behind.
+template <typename T>
+inline Vector<T> load(const T* from, int64_t count) {
+  if (count >= kLanes<T>) return load(from);
+  Vector<T> v = {};
+  if (count > 0) __builtin_memcpy(&v, from, static_cast<size_t>(count) * sizeof(T));
+  return v;
+}
+
 template <typename T>
 inline void store(T* to, Vector<T> v) {
   __builtin_memcpy(to, &v, sizeof(v));
 }
 
-// A value that stays rounded: the compiler may fuse a product into the sum it goes into, and then a p - b q
-// is not zero where a p and b q are the same number.
-template <typename V>
-inline V rounded(V v) {
-#if defined(__AVX512F__)
-  asm("" : "+v"(v));
-#elif defined(__x86_64__)
-  asm("" : "+x"(v));
-#elif defined(__aarch64__)
-  asm("" : "+w"(v));
-#else
-  asm("" : "+m"(v));
-#endif
-  return v;
+template <typename T>
+inline void store(T* to, Vector<T> v, int64_t count) {
+  if (count >= kLanes<T>) return store(to, v);
+  if (count > 0) __builtin_memcpy(to, &v, static_cast<size_t>(count) * sizeof(T));
 }
 
-// The sum of all lanes, halves onto halves.
-inline float sum(VectorOf<float, 4>::type v) {
-  auto two = v + __builtin_shufflevector(v, v, 2, 3, 0, 1);
-  return two[0] + two[1];
+#define PLUFG_SHUFFLE __builtin_shufflevector
+
+// fold(a, b) adds neighbouring lanes of a and of b, within blocks of 16 bytes; merge(a, b) adds neighbouring
+// blocks. Folded and merged until one vector is left, kLanes vectors become the vector of their sums. Every
+// sum is formed in the same order, whichever vector it comes from.
+inline auto fold(VectorOf<float, 4>::type a, VectorOf<float, 4>::type b) {
+  return PLUFG_SHUFFLE(a, b, 0, 2, 4, 6) + PLUFG_SHUFFLE(a, b, 1, 3, 5, 7);
 }
-inline double sum(VectorOf<double, 2>::type v) { return v[0] + v[1]; }
+inline auto fold(VectorOf<double, 2>::type a, VectorOf<double, 2>::type b) {
+  return PLUFG_SHUFFLE(a, b, 0, 2) + PLUFG_SHUFFLE(a, b, 1, 3);
+}
 #if defined(__AVX2__)
-inline float sum(VectorOf<float, 8>::type v) {
-  return sum(__builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7));
+inline auto fold(VectorOf<float, 8>::type a, VectorOf<float, 8>::type b) {
+  return PLUFG_SHUFFLE(a, b, 0, 2, 8, 10, 4, 6, 12, 14) + PLUFG_SHUFFLE(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
 }
-inline double sum(VectorOf<double, 4>::type v) {
-  return sum(__builtin_shufflevector(v, v, 0, 1) + __builtin_shufflevector(v, v, 2, 3));
+inline auto fold(VectorOf<double, 4>::type a, VectorOf<double, 4>::type b) {
+  return PLUFG_SHUFFLE(a, b, 0, 4, 2, 6) + PLUFG_SHUFFLE(a, b, 1, 5, 3, 7);
+}
+inline auto merge(VectorOf<float, 8>::type a, VectorOf<float, 8>::type b) {
+  return PLUFG_SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + PLUFG_SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+}
+inline auto merge(VectorOf<double, 4>::type a, VectorOf<double, 4>::type b) {
+  return PLUFG_SHUFFLE(a, b, 0, 1, 4, 5) + PLUFG_SHUFFLE(a, b, 2, 3, 6, 7);
 }
 #endif
 #if defined(__AVX512F__)
-inline float sum(VectorOf<float, 16>::type v) {
-  return sum(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
-             __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
+inline auto fold(VectorOf<float, 16>::type a, VectorOf<float, 16>::type b) {
+  return PLUFG_SHUFFLE(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
+         PLUFG_SHUFFLE(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
 }
-inline double sum(VectorOf<double, 8>::type v) {
-  return sum(__builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7));
+inline auto fold(VectorOf<double, 8>::type a, VectorOf<double, 8>::type b) {
+  return PLUFG_SHUFFLE(a, b, 0, 8, 2, 10, 4, 12, 6, 14) + PLUFG_SHUFFLE(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+}
+inline auto merge(VectorOf<float, 16>::type a, VectorOf<float, 16>::type b) {
+  return PLUFG_SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+         PLUFG_SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
+inline auto merge(VectorOf<double, 8>::type a, VectorOf<double, 8>::type b) {
+  return PLUFG_SHUFFLE(a, b, 0, 1, 4, 5, 8, 9, 12, 13) + PLUFG_SHUFFLE(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
 }
 #endif
+#undef PLUFG_SHUFFLE
+
+// The sums of N vectors that lie behind each other, N = kLanes at the outermost.
+template <typename T, int N = kLanes<T>>
+inline Vector<T> sums(const T* vectors) {
+  if constexpr (N == 1) {
+    return load(vectors);
+  } else {
+    const Vector<T> low = sums<T, N / 2>(vectors);
+    const Vector<T> high = sums<T, N / 2>(vectors + N / 2 * kLanes<T>);
+    if constexpr (N <= 16 / static_cast<int>(sizeof(T))) {
+      return fold(low, high);
+    } else {
+      return merge(low, high);
+    }
+  }
+}
+
+// The sum of all lanes.
+template <typename T>
+inline T sum(Vector<T> v) {
+  T total = v[0];
+  for (int k = 1; k < kLanes<T>; ++k) total += v[k];
+  return total;
+}
 
 }  // namespace
 }  // namespace plufg::PLUFG_ISA

@@ -21,8 +21,10 @@ void Arguments::layout(const char* name, const Tensor& t) const {
 
 void Arguments::signal(const char* name, const Tensor& t) const {
   STD_TORCH_CHECK(t.dim() == dims, op, ": ", name, " must have shape ", shape, ", got ", describe(t));
-  STD_TORCH_CHECK(t.scalar_type() == ScalarType::Float || t.scalar_type() == ScalarType::Double, op, ": ",
-                  name, " must be float32 or float64, got ", describe(t));
+  const ScalarType type = t.scalar_type();
+  STD_TORCH_CHECK(
+      type == ScalarType::Float || type == ScalarType::Double || (half && type == ScalarType::BFloat16), op,
+      ": ", name, " must be float32", half ? ", bfloat16" : "", " or float64, got ", describe(t));
   bool same = t.scalar_type() == x.scalar_type();
   for (int64_t d = 0; d < dims; ++d) same = same && t.size(d) == x.size(d);
   STD_TORCH_CHECK(same, op, ": ", name, " must have dtype and shape of ", first, ", ", describe(x), ", got ",
@@ -30,11 +32,19 @@ void Arguments::signal(const char* name, const Tensor& t) const {
   layout(name, t);
 }
 
+void Arguments::nodes(const char* name, const Tensor& t, int64_t size) const {
+  STD_TORCH_CHECK(
+      t.dim() == 2 && t.size(0) == size && t.size(1) == x.size(1) && t.scalar_type() == work_type(x), op,
+      ": ", name, " must be ", torch::headeronly::toString(work_type(x)), " [", size, ", ", x.size(1),
+      "], got ", describe(t));
+  layout(name, t);
+}
+
 void Arguments::vector(const char* name, const OptTensor& t, int64_t size, const char* meaning) const {
   if (!t) return;
-  STD_TORCH_CHECK(t->dim() == 1 && t->size(0) == size && t->scalar_type() == x.scalar_type(), op, ": ", name,
+  STD_TORCH_CHECK(t->dim() == 1 && t->size(0) == size && t->scalar_type() == work_type(x), op, ": ", name,
                   " must hold one value of the dtype of ", first, " per ", meaning, ", ",
-                  torch::headeronly::toString(x.scalar_type()), " [", size, "], got ", describe(*t));
+                  torch::headeronly::toString(work_type(x)), " [", size, "], got ", describe(*t));
   layout(name, *t);
 }
 

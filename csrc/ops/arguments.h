@@ -19,11 +19,16 @@ const T* data_or_null(const OptTensor& t) {
   return t ? static_cast<const T*>(t->const_data_ptr()) : nullptr;
 }
 
-// Calls run(T(), I()) with the scalar type of a signal and the type of the indices.
+// The precision to compute in: half precision is storage, sums over edges need more.
+inline ScalarType work_type(const Tensor& signal) {
+  return signal.scalar_type() == ScalarType::BFloat16 ? ScalarType::Float : signal.scalar_type();
+}
+
+// Calls run(T(), I()) with the type a signal is computed in and the type of the indices.
 template <typename Run>
 void with_types(const Tensor& signal, const Tensor& rowptr, Run run) {
-  const bool wide = rowptr.scalar_type() == torch::headeronly::ScalarType::Long;
-  if (signal.scalar_type() == torch::headeronly::ScalarType::Float) {
+  const bool wide = rowptr.scalar_type() == ScalarType::Long;
+  if (work_type(signal) == ScalarType::Float) {
     wide ? run(float(), int64_t()) : run(float(), int32_t());
   } else {
     wide ? run(double(), int64_t()) : run(double(), int32_t());
@@ -52,10 +57,14 @@ struct Arguments {
   const char* first;
   const char* shape;
   int64_t dims;
+  bool half = false;  // bfloat16 is welcome
 
   void layout(const char* name, const Tensor& t) const;
 
   void signal(const char* name, const Tensor& t) const;
+
+  // [size, B], for a signal [N, B, C]
+  void nodes(const char* name, const Tensor& t, int64_t size) const;
 
   void vector(const char* name, const OptTensor& t, int64_t size, const char* meaning) const;
 

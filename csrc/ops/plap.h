@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "../common/plap.h"
@@ -8,86 +10,224 @@
 
 namespace plufg {
 
-void check_plap_step(const Tensor& f, const Tensor& y, const Tensor& rowptr, const Tensor& col,
-                     const OptTensor& weight, const Tensor& rowptr_t, const Tensor& col_t,
-                     const OptTensor& weight_t, const Tensor& dinv, const Tensor& p, const Tensor& mu);
-void check_plap_step_backward(const Tensor& grad, const Tensor& f, const Tensor& out, const Tensor& a,
-                              const Tensor& rowptr, const Tensor& col, const OptTensor& weight,
-                              const Tensor& rowptr_t, const Tensor& col_t, const OptTensor& weight_t,
-                              const Tensor& dinv, const Tensor& p);
+// What the operators of the p-Laplacian share: a signal [N, B, C], a graph and a penalty.
+struct PlapArguments {
+  const char* op;
+  Tensor signal;
+  const char* name;  // of the signal
+  Tensor rowptr;
+  Tensor col;
+  OptTensor weight;
+  Tensor rowptr_t;
+  Tensor col_t;
+  OptTensor weight_t;
+  Tensor dinv;
+  Tensor p;
+  double eps;
+  int64_t penalty;
+  double parameter;
 
-// The p-Laplacian step for one device, and its derivative with respect to f and p. `Launch` has a static
-// member template `run` for PlapStep<T, I> and for PlapBackward<T, I>.
-template <typename Launch>
-std::tuple<Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, Tensor col, OptTensor weight,
-                                     Tensor rowptr_t, Tensor col_t, OptTensor weight_t, Tensor dinv, Tensor p,
-                                     Tensor mu, double eps) {
-  check_plap_step(f, y, rowptr, col, weight, rowptr_t, col_t, weight_t, dinv, p, mu);
-  Tensor out = allocate(f, {f.size(0), f.size(1), f.size(2)});
-  Tensor a = allocate(f, {f.size(0), f.size(1)});
-  if (a.numel() == 0) return {out, a};
-  with_types(f, rowptr, [&](auto scalar, auto index) {
-    using T = decltype(scalar);
-    using I = decltype(index);
-    const auto data = [](const Tensor& t) { return static_cast<const T*>(t.const_data_ptr()); };
-    Launch::run(PlapStep<T, I>{
-        .f = data(f),
-        .y = data(y),
+  // Throws std::runtime_error unless all of these and `others`, signals of the same kind, are as they must
+  // be.
+  Arguments check(std::initializer_list<std::pair<const char*, const Tensor*>> others) const;
+
+  bool general() const { return static_cast<Penalty>(penalty) != Penalty::power; }
+
+  // A new tensor in the precision that is computed in.
+  Tensor make(std::initializer_list<int64_t> sizes) const {
+    return allocate(signal, sizes, work_type(signal));
+  }
+
+  // A new [N, B] tensor, or one without rows.
+  Tensor make_nodes(bool wanted = true) const { return make({wanted ? signal.size(0) : 0, signal.size(1)}); }
+
+  Tensor make_signal() const { return allocate(signal, {signal.size(0), signal.size(1), signal.size(2)}); }
+
+  template <typename T, typename I>
+  PlapProblem<T, I> problem(int64_t vector_bytes) const {
+    const int64_t lanes = vector_bytes / static_cast<int64_t>(sizeof(T));
+    const int64_t channels = signal.size(2);
+    return {
         .rowptr = static_cast<const I*>(rowptr.const_data_ptr()),
         .col = static_cast<const I*>(col.const_data_ptr()),
         .weight = data_or_null<T>(weight),
-        .dinv = data(dinv),
-        .p = data(p),
-        .mu = data(mu),
-        .out = static_cast<T*>(out.mutable_data_ptr()),
-        .a = static_cast<T*>(a.mutable_data_ptr()),
-        .rows = f.size(0),
-        .bands = f.size(1),
-        .channels = f.size(2),
+        .dinv = static_cast<const T*>(dinv.const_data_ptr()),
+        .p = static_cast<const T*>(p.const_data_ptr()),
+        .rows = signal.size(0),
+        .bands = signal.size(1),
+        .channels = channels,
+        .width = std::max<int64_t>((channels + lanes - 1) / lanes, 1) * lanes,
         .edges = col.numel(),
         .eps = static_cast<T>(eps),
-    });
-  });
-  return {out, a};
+        .penalty = static_cast<Penalty>(penalty),
+        .parameter = static_cast<T>(parameter),
+    };
+  }
+};
+
+inline Signal as_signal(const Tensor& t) {
+  return {const_cast<void*>(t.const_data_ptr()), t.scalar_type() == ScalarType::BFloat16};
 }
 
+template <typename T>
+T* data(const Tensor& t) {
+  return static_cast<T*>(t.mutable_data_ptr());
+}
+
+// The operators for one device. `Launch` has static member templates scale(PlapScale), step(PlapStep) and
+// backward(PlapBackward), totals(change, rows, bands), and says the vector_bytes() that rows are filled up
+// to.
+
 template <typename Launch>
-std::tuple<Tensor, Tensor> plap_step_backward(Tensor grad, Tensor f, Tensor out, Tensor a, Tensor rowptr,
-                                              Tensor col, OptTensor weight, Tensor rowptr_t, Tensor col_t,
-                                              OptTensor weight_t, Tensor dinv, Tensor p, double eps,
-                                              bool need_p) {
-  check_plap_step_backward(grad, f, out, a, rowptr, col, weight, rowptr_t, col_t, weight_t, dinv, p);
-  Tensor df = allocate(f, {f.size(0), f.size(1), f.size(2)});
-  Tensor dp = allocate(f, {need_p ? f.size(0) : 0, f.size(1)});
-  if (a.numel() == 0) return {df, dp};
-  Tensor scalars = allocate(f, {f.size(0), f.size(1), 2});
+std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, Tensor col, OptTensor weight,
+                                             Tensor rowptr_t, Tensor col_t, OptTensor weight_t, Tensor dinv,
+                                             Tensor p, Tensor mu, double eps, int64_t penalty,
+                                             double parameter) {
+  const PlapArguments args{"plufg::plap_step", f,    "f", rowptr, col,     weight,   rowptr_t, col_t,
+                           weight_t,           dinv, p,   eps,    penalty, parameter};
+  args.check({{"y", &y}}).vector("mu", mu, f.size(1), "band");
+  Tensor out = args.make_signal();
+  Tensor a = args.make_nodes();
+  Tensor norm = args.make_nodes(args.general());
+  if (a.numel() == 0) return {out, a, norm};
   with_types(f, rowptr, [&](auto scalar, auto index) {
     using T = decltype(scalar);
     using I = decltype(index);
-    const auto data = [](const Tensor& t) { return static_cast<const T*>(t.const_data_ptr()); };
-    const auto indices = [](const Tensor& t) { return static_cast<const I*>(t.const_data_ptr()); };
-    Launch::run(PlapBackward<T, I>{
-        .f = data(f),
-        .grad = data(grad),
-        .out = data(out),
-        .a = data(a),
-        .rowptr = indices(rowptr),
-        .col = indices(col),
-        .weight = data_or_null<T>(weight),
-        .rowptr_t = indices(rowptr_t),
-        .col_t = indices(col_t),
-        .weight_t = data_or_null<T>(weight_t),
-        .dinv = data(dinv),
-        .p = data(p),
-        .scalars = static_cast<T*>(scalars.mutable_data_ptr()),
-        .df = static_cast<T*>(df.mutable_data_ptr()),
-        .dp = need_p ? static_cast<T*>(dp.mutable_data_ptr()) : nullptr,
-        .rows = f.size(0),
-        .bands = f.size(1),
-        .channels = f.size(2),
-        .edges = col.numel(),
-        .eps = static_cast<T>(eps),
-    });
+    const PlapProblem<T, I> problem = args.problem<T, I>(Launch::vector_bytes());
+    Tensor h = args.make({problem.rows, problem.bands, problem.width});
+    Tensor z = args.make_nodes(args.general());
+    Launch::scale(PlapScale<T, I>{problem, as_signal(f), data<T>(h)});
+    PlapStep<T, I> s{problem};
+    s.h = data<T>(h);
+    s.mu = data<T>(mu);
+    s.norm = args.general() ? data<T>(norm) : nullptr;
+    s.z = args.general() ? data<T>(z) : nullptr;
+    s.y = as_signal(y);
+    s.out = as_signal(out);
+    s.a = data<T>(a);
+    Launch::step(s);
+  });
+  return {out, a, norm};
+}
+
+// Up to `steps` steps from f = y, ended by a relative change below `tol`; and how many. Two buffers take
+// turns and hold dinv_i f_i, so that no step has to scale.
+template <typename Launch>
+std::tuple<Tensor, Tensor> plap_steps(Tensor y, Tensor rowptr, Tensor col, OptTensor weight, Tensor rowptr_t,
+                                      Tensor col_t, OptTensor weight_t, Tensor dinv, Tensor p, Tensor mu,
+                                      double eps, int64_t penalty, double parameter, int64_t steps,
+                                      std::optional<double> tol) {
+  const PlapArguments args{"plufg::plap_steps",
+                           y,
+                           "y",
+                           rowptr,
+                           col,
+                           weight,
+                           rowptr_t,
+                           col_t,
+                           weight_t,
+                           dinv,
+                           p,
+                           eps,
+                           penalty,
+                           parameter};
+  args.check({}).vector("mu", mu, y.size(1), "band");
+  STD_TORCH_CHECK(steps >= 1, args.op, ": steps must be at least 1, got ", steps);
+  Tensor out = args.make_signal();
+  Tensor taken = torch::stable::empty({}, ScalarType::Long);
+  int64_t& count = *static_cast<int64_t*>(taken.mutable_data_ptr());
+  count = 0;
+  if (y.size(0) == 0 || y.size(1) == 0) {
+    count = tol ? 1 : steps;
+    return {out, taken};
+  }
+  with_types(y, rowptr, [&](auto scalar, auto index) {
+    using T = decltype(scalar);
+    using I = decltype(index);
+    const PlapProblem<T, I> problem = args.problem<T, I>(Launch::vector_bytes());
+    Tensor current = args.make({problem.rows, problem.bands, problem.width});
+    Tensor next = args.make({problem.rows, problem.bands, steps > 1 ? problem.width : 0});
+    Tensor norm = args.make_nodes(args.general());
+    Tensor z = args.make_nodes(args.general());
+    Tensor change = args.make({tol ? problem.rows : 0, problem.bands, 2});
+    Launch::scale(PlapScale<T, I>{problem, as_signal(y), data<T>(current)});
+    PlapStep<T, I> s{problem};
+    s.mu = data<T>(mu);
+    s.norm = args.general() ? data<T>(norm) : nullptr;
+    s.z = args.general() ? data<T>(z) : nullptr;
+    s.y = as_signal(y);
+    s.change = tol ? data<T>(change) : nullptr;
+    while (count < steps) {
+      const bool last = ++count == steps;
+      s.h = data<T>(current);
+      s.next = last ? nullptr : data<T>(next);
+      s.out = last || tol ? as_signal(out) : Signal{};
+      Launch::step(s);
+      if (tol) {
+        double largest = 0.0;
+        const auto totals = Launch::totals(s.change, problem.rows, problem.bands);
+        for (size_t b = 0; b < totals.size(); b += 2) {
+          // Not a number is no reason to stop, nor is a change away from zero.
+          const double ratio = totals[b] == 0.0 ? 0.0 : std::sqrt(totals[b] / totals[b + 1]);
+          largest = ratio <= largest ? largest : ratio;
+        }
+        if (largest < *tol) break;
+      }
+      std::swap(current, next);
+    }
+  });
+  return {out, taken};
+}
+
+template <typename Launch>
+std::tuple<Tensor, Tensor> plap_step_backward(Tensor grad, Tensor f, Tensor out, Tensor a, Tensor norm,
+                                              Tensor rowptr, Tensor col, OptTensor weight, Tensor rowptr_t,
+                                              Tensor col_t, OptTensor weight_t, Tensor dinv, Tensor p,
+                                              double eps, int64_t penalty, double parameter, bool need_p) {
+  const PlapArguments args{"plufg::plap_step_backward",
+                           f,
+                           "f",
+                           rowptr,
+                           col,
+                           weight,
+                           rowptr_t,
+                           col_t,
+                           weight_t,
+                           dinv,
+                           p,
+                           eps,
+                           penalty,
+                           parameter};
+  const Arguments checked = args.check({{"grad", &grad}, {"out", &out}});
+  checked.nodes("a", a, f.size(0));
+  checked.nodes("norm", norm, args.general() ? f.size(0) : 0);
+  Tensor df = args.make_signal();
+  Tensor dp = args.make_nodes(need_p);
+  if (a.numel() == 0) return {df, dp};
+  with_types(f, rowptr, [&](auto scalar, auto index) {
+    using T = decltype(scalar);
+    using I = decltype(index);
+    const PlapProblem<T, I> problem = args.problem<T, I>(Launch::vector_bytes());
+    Tensor hu = args.make({problem.rows, problem.bands, 2, problem.width});
+    Tensor scalars = args.make_nodes();
+    Tensor z = args.make_nodes(args.general());
+    Tensor t = args.make_nodes(args.general());
+    PlapBackward<T, I> s{problem};
+    s.rowptr_t = data<I>(rowptr_t);
+    s.col_t = data<I>(col_t);
+    s.weight_t = data_or_null<T>(weight_t);
+    s.f = as_signal(f);
+    s.grad = as_signal(grad);
+    s.out = as_signal(out);
+    s.a = data<T>(a);
+    s.norm = args.general() ? data<T>(norm) : nullptr;
+    s.hu = data<T>(hu);
+    s.s = data<T>(scalars);
+    s.z = args.general() ? data<T>(z) : nullptr;
+    s.t = args.general() ? data<T>(t) : nullptr;
+    s.df = as_signal(df);
+    s.dp = need_p ? data<T>(dp) : nullptr;
+    Launch::backward(s);
   });
   return {df, dp};
 }

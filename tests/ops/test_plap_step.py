@@ -94,7 +94,8 @@ def test_same_bits_for_every_run_and_number_of_threads(dtype: torch.dtype) -> No
         assert all(torch.equal(a, b) for a, b in zip(runs[0], other, strict=True))
 
 
-def test_operators_keep_their_contracts() -> None:
+@pytest.mark.parametrize("penalty", [0, 3])
+def test_operators_keep_their_contracts(penalty: int) -> None:
     g = graphs.graph("directed_weighted_loops", num_nodes=7)
     t = g.transpose()
     weight, dinv, _ = g.values(torch.float64)
@@ -102,11 +103,13 @@ def test_operators_keep_their_contracts() -> None:
     f, y = (torch.randn(7, 2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
     p, mu = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in ([1.4, 2.5], [0.5, 1.0]))
     ns = torch.ops.plufg
-    torch.library.opcheck(ns.plap_step.default, (f, y, *arrays, p, mu, 0.0))
-    out, a = (t.detach() for t in ns.plap_step(f, y, *arrays, p, mu, 0.0))
+    torch.library.opcheck(ns.plap_step.default, (f, y, *arrays, p, mu, 0.0, penalty, 0.5))
+    kept = [t.detach() for t in ns.plap_step(f, y, *arrays, p, mu, 0.0, penalty, 0.5)]
     for need_p in (True, False):
-        args = (y.detach(), f.detach(), out, a, *arrays, p.detach(), 0.0, need_p)
+        args = (y.detach(), f.detach(), *kept, *arrays, p.detach(), 0.0, penalty, 0.5, need_p)
         torch.library.opcheck(ns.plap_step_backward.default, args)
+    for tol in (None, 1e-3):
+        torch.library.opcheck(ns.plap_steps.default, (y.detach(), *arrays, p, mu, 0.0, penalty, 0.5, 3, tol))
 
 
 def test_bad_arguments_are_named_before_a_kernel_runs() -> None:
@@ -116,21 +119,21 @@ def test_bad_arguments_are_named_before_a_kernel_runs() -> None:
     f, p = torch.randn(7, 2, 3, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
     step = torch.ops.plufg.plap_step
     cases = [
-        ((f[:, 0], f, *arrays, dinv, p, p, 0.0), r"f must have shape \[N, B, C\]"),
-        ((f, f.float(), *arrays, dinv, p, p, 0.0), "y must have dtype and shape of f"),
-        ((f, f, *arrays, dinv[1:], p, p, 0.0), "dinv must hold one value of the dtype of f per node"),
-        ((f, f, *arrays, dinv, p[:1], p, 0.0), "p must hold one value of the dtype of f per band"),
-        ((f, f, g.rowptr[:-1], *arrays[1:], dinv, p, p, 0.0), "rowptr must be the row pointers"),
+        ((f[:, 0], f, *arrays, dinv, p, p, 0.0, 0, 0.0), r"f must have shape \[N, B, C\]"),
+        ((f, f.float(), *arrays, dinv, p, p, 0.0, 0, 0.0), "y must have dtype and shape of f"),
+        ((f, f, *arrays, dinv[1:], p, p, 0.0, 0, 0.0), "dinv must hold one value of the dtype of f per node"),
+        ((f, f, *arrays, dinv, p[:1], p, 0.0, 0, 0.0), "p must hold one value of the dtype of f per band"),
+        ((f, f, g.rowptr[:-1], *arrays[1:], dinv, p, p, 0.0, 0, 0.0), "rowptr must be the row pointers"),
     ]
     for arguments, message in cases:
         with pytest.raises(RuntimeError, match=message):
             step(*arguments)
 
 
-@pytest.mark.parametrize("options", [{"penalty": "tv"}, {"mode": "pgnn"}, {"solver": "irls"}])
+@pytest.mark.parametrize("options", [{"mode": "pgnn"}, {"solver": "irls"}])
 def test_what_the_kernels_do_not_serve_is_refused_by_name_and_served_by_auto(options: dict[str, str]) -> None:
     g, y = graphs.graph("weighted"), torch.randn(11, 2, dtype=torch.float64)
-    with pytest.raises(backend.BackendError, match="it has kernels for penalty 'power'"):
+    with pytest.raises(backend.BackendError, match="it has kernels for mode 'paper'"):
         ops.plap_solve(y, g, 1.5, 1.0, backend="cpp", **options)
     assert torch.equal(
         ops.plap_solve(y, g, 1.5, 1.0, **options), ops.plap_solve(y, g, 1.5, 1.0, backend="reference", **options)

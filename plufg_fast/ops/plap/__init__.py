@@ -106,11 +106,11 @@ def plap_solve(
     """
     where = "plap_solve"
     check_solver(where, penalty, warmup, steps, tol, solver, grad, mode)
-    call = _Call(where, y, g, p, mu, penalty, eps, backend)
+    call = _Call(where, y, g, p, mu, penalty, eps, backend, mode, solver)
     if solver == "irls" and not g.is_undirected:
         raise checks.wrong_value(where, "g", "undirected for solver 'irls' (a symmetric system)", checks.Shown(g))
 
-    problem, y = call.problem(mode, solver), call.y
+    problem, y = call.problem(), call.y
     silent = warmup if grad == "unroll" else warmup + steps - 1
     f, taken = solvers.iterate(y, problem, silent, tol) if silent else (y, torch.zeros((), dtype=torch.int64))
     if grad == "unroll":
@@ -220,6 +220,8 @@ class _Call:
         penalty: str | Penalty,
         eps: float,
         backend: str,
+        mode: str = "paper",
+        solver: str = "jacobi",
     ) -> None:
         self.where = where
         if not isinstance(g, Graph):
@@ -227,20 +229,23 @@ class _Call:
         self.graph = g
         checks.floating_tensor(where, "y", y)
         self.shape, self.dtype = y.shape, y.dtype
+        self.penalty = penalties.resolve(where, penalty)
+        self.mode, self.solver = mode, solver
+        self.serving = _serving(where, backend, g.device.type, mode, solver)
         # Half precision is storage; sums over many edges need more.
         self.work = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
+        # The compiled kernels read and write bfloat16 themselves.
+        self.storage = y.dtype if (self.serving, y.dtype) == ("cpp", torch.bfloat16) else self.work
         self.y = self.signal("y", y)
-        self.penalty = penalties.resolve(where, penalty)
         checks.number(where, "eps", eps, least=0.0)
         self.eps = eps
         bands = self.y.size(1)
         least = "at least 1" if eps == 0 else "above 0"
-        self.p = _per_band(where, "p", p, bands, self.y, least)
-        self.mu = _per_band(where, "mu", mu, bands, self.y, "above 0")
-        self.backend = backend
+        self.p = _per_band(where, "p", p, bands, self.work, g.device, least)
+        self.mu = _per_band(where, "mu", mu, bands, self.work, g.device, "above 0")
 
     def signal(self, name: str, value: Tensor) -> Tensor:
-        """A node signal as ``[N, B, C]`` in working precision."""
+        """A node signal as ``[N, B, C]``, as the backend reads it."""
         where, g = self.where, self.graph
         checks.floating_tensor(where, name, value)
         if value.dim() not in (2, 3) or value.size(0) != g.num_nodes:
@@ -250,7 +255,7 @@ class _Call:
         if value.dtype != self.dtype:
             raise checks.wrong_type(where, name, f"of the type of y ({self.dtype})", value)
         checks.same_device(where, name, value, "the graph", g.device)
-        value = value.to(self.work)
+        value = value.to(self.storage)
         return value if value.dim() == 3 else value.unsqueeze(1)
 
     def finish(self, f: Tensor) -> Tensor:
@@ -262,7 +267,7 @@ class _Call:
         """The graph as the reference functions take it."""
         return _edges(self.graph, self.work)
 
-    def problem(self, mode: str = "paper", solver: str = "jacobi") -> solvers.Problem:
+    def problem(self) -> solvers.Problem:
         """The arguments as the solvers take them."""
         g, t = self.graph, self.graph.transpose()
         weight, dinv, _ = g.values(self.work)
@@ -279,9 +284,9 @@ class _Call:
             self.penalty.name,
             self.penalty.parameter,
             self.eps,
-            mode,
-            solver,
-            _serving(self.where, self.backend, self.graph.device.type, self.penalty.name, mode, solver),
+            self.mode,
+            self.solver,
+            self.serving,
         )
 
 
@@ -290,14 +295,14 @@ def _edges(g: Graph, dtype: torch.dtype) -> Edges:
     return Edges.from_csr(g.rowptr, g.col, weight, dinv)
 
 
-def _serving(where: str, backend: str, device: str, penalty: str, mode: str, solver: str) -> str:
-    """The backend for these options: the compiled step is that of the paper, for the power penalty."""
-    compiled = (penalty, mode, solver) == ("power", "paper", "jacobi")
+def _serving(where: str, backend: str, device: str, mode: str, solver: str) -> str:
+    """The backend for these options: the compiled step is that of the paper."""
+    compiled = (mode, solver) == ("paper", "jacobi")
     serving = choose(where, "plap", backend if compiled or backend != "auto" else "reference", device)
     if serving != "reference" and not compiled:
         raise BackendError(
-            f"{where}: backend {serving!r} cannot serve: it has kernels for penalty 'power', mode 'paper' and solver "
-            f"'jacobi', not for {penalty!r}, {mode!r} and {solver!r}"
+            f"{where}: backend {serving!r} cannot serve: it has kernels for mode 'paper' and solver 'jacobi', "
+            f"not for {mode!r} and {solver!r}"
         )
     return serving
 
@@ -323,16 +328,18 @@ def _as_many(bands: int) -> str:
     return "a number or a tensor of one value" + (f" or {bands}, one per band" if bands != 1 else "")
 
 
-def _per_band(where: str, name: str, value: Exponent, bands: int, like: Tensor, bound: str) -> Tensor:
+def _per_band(
+    where: str, name: str, value: Exponent, bands: int, dtype: torch.dtype, device: torch.device, bound: str
+) -> Tensor:
     """`value` as ``[B]``, refused unless every entry is finite and within `bound`."""
     exclusive = bound == "above 0"
     if not isinstance(value, Tensor):
         checks.number(where, name, value, **({"above": 0.0} if exclusive else {"least": 1.0}))
-        return torch.full((bands,), value, dtype=like.dtype, device=like.device)
+        return torch.full((bands,), value, dtype=dtype, device=device)
     checks.floating_tensor(where, name, value)
     if value.dim() > 1 or value.numel() not in (1, bands):
         raise checks.wrong_value(where, name, _as_many(bands), value)
-    checks.same_device(where, name, value, "the signal", like.device)
+    checks.same_device(where, name, value, "the signal", device)
     inside = (value > 0 if exclusive else value >= 1) & value.isfinite()
     checks.all_true(where, name, f"finite and {bound}", inside, value)
-    return value.to(like.dtype).reshape(-1).expand(bands)
+    return value.to(dtype).reshape(-1).expand(bands)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from ...penalties import Penalty
+from ...penalties import FORMULAS, Penalty
 from . import reference
 from .reference import Edges
 
@@ -56,21 +56,22 @@ class Problem(NamedTuple):
         """The graph, as the compiled operators take it."""
         return self[:6]
 
+    @property
+    def options(self) -> tuple[float, int, float]:
+        """Smoothing and penalty, as the compiled operators take them."""
+        return self.eps, list(FORMULAS).index(self.penalty), self.parameter or 0.0
+
     def pull_back(self, f: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         """The transposed derivative of a Jacobi step at f."""
         penalty = Penalty(self.penalty, self.parameter)
         if self.backend == "reference":
             edges = self.edges
             return lambda u: reference.step_backward(u, f, y, edges, self.p, self.mu, penalty, self.eps)[0]
-        from .register import step_backward
-
-        out, a = torch.ops.plufg.plap_step(f, y, *self.graph, self.dinv, self.p, self.mu, self.eps)
-        fixed = (f, y, list(self.graph), self.dinv, self.p, self.mu, out, a, self.eps)
-        only_f = (True, *[False] * 11)
+        kept = torch.ops.plufg.plap_step(f, y, *self.graph, self.dinv, self.p, self.mu, *self.options)
 
         def compiled(u: Tensor) -> Tensor:
-            df = step_backward(u, *fixed, only_f)[0]
-            assert df is not None
+            arguments = (u.contiguous(), f, *kept, *self.graph, self.dinv, self.p, *self.options, False)
+            df: Tensor = torch.ops.plufg.plap_step_backward(*arguments)[0]
             return df
 
         return compiled
@@ -79,7 +80,7 @@ class Problem(NamedTuple):
         """One differentiable step of the chosen solver and mode."""
         if self.backend == "cpp":
             y, p, mu = y.contiguous(), self.p.contiguous(), self.mu.contiguous()
-            out: Tensor = torch.ops.plufg.plap_step(f.contiguous(), y, *self.graph, self.dinv, p, mu, self.eps)[0]
+            out: Tensor = torch.ops.plufg.plap_step(f.contiguous(), y, *self.graph, self.dinv, p, mu, *self.options)[0]
             return out
         penalty = Penalty(self.penalty, self.parameter)
         if self.mode != "paper":
@@ -148,7 +149,12 @@ def _(y: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 def iterate(y: Tensor, problem: Problem, steps: int, tol: float | None) -> tuple[Tensor, Tensor]:
     """Up to `steps` steps from y without gradient, ended early by a relative change below `tol`; and how many."""
-    f, taken = _iterate(y.detach(), steps, tol, *problem.detached())
+    fixed = problem.detached()
+    if fixed.backend == "cpp":
+        arguments = (*fixed.graph, fixed.dinv, fixed.p, fixed.mu, *fixed.options, steps, tol)
+        f, taken = torch.ops.plufg.plap_steps(y.detach().contiguous(), *arguments)
+    else:
+        f, taken = _iterate(y.detach(), steps, tol, *fixed)
     return f, taken
 
 
