@@ -78,7 +78,8 @@ def draw(content: dict[str, Any], path: Path) -> None:
 
 def _headline(content: dict[str, Any]) -> str:
     machine = content["machine"]
-    where = f"{machine['cpu']}, {content['threads']} threads, {machine['isa']}, torch {machine['torch']}"
+    threads = f"{content['threads']} thread{'s' if content['threads'] > 1 else ''}"
+    where = f"{machine['cpu']}, {threads}, {machine['isa']}, torch {machine['torch']}"
     quick = "  (quick: too small to mean anything)" if content["quick"] else ""
     return f"plufg bench on {where}{quick}\nblue meets its bar, the black mark; orange does not; whiskers are quartiles"
 

@@ -57,10 +57,13 @@ def test_released_step_is_that_of_the_parity_mode(p: float) -> None:
     torch.testing.assert_close(f, ops.plap_solve(y, g, p, 0.7, warmup=4, steps=1, mode="released"))
 
 
-def test_released_layer_is_that_of_the_parity_mode() -> None:
+@pytest.mark.parametrize("own_gradient", [False, True])
+def test_released_layer_is_that_of_the_parity_mode(own_gradient: bool) -> None:
     x, _ = signals(SMALL, 4)
     ours = PLUFGConv(4, 4, p=1.5, mu=0.7, num_nodes=SMALL.num_nodes, mode="released")
-    theirs = baselines.ReleasedConv(4, 4, SMALL, p=1.5, mu=0.7, num_nodes=SMALL.num_nodes)
+    framelet = baselines.ExplicitFramelet(SMALL)
+    framelet = framelet.with_own_gradient() if own_gradient else framelet
+    theirs = baselines.ReleasedConv(4, 4, SMALL, framelet, p=1.5, mu=0.7, num_nodes=SMALL.num_nodes)
     theirs.load_state_dict(ours.state_dict())
     torch.testing.assert_close(theirs(x, SMALL), ours(x, SMALL), rtol=1e-4, atol=1e-5)
     # Without an edge whose gradient is zero it can be trained, too.
