@@ -32,7 +32,8 @@ lint: setup  ## check style, types and formatting
 	else echo "SKIPPED clang-format: not installed in $(VENV)"; fi
 
 bench: setup  ## run the microbenchmarks
-	$(BIN)/python -m pytest bench --benchmark-only
+	$(BIN)/python -m pytest bench --benchmark-only --benchmark-max-time=0.5 --benchmark-group-by=func \
+	  --benchmark-columns=median,iqr,min,rounds --benchmark-sort=name
 
 wheel: setup  ## build a wheel into dist, audit it and try it out in an environment of its own
 	rm -rf dist build/lib.* build/bdist.*

@@ -1,25 +1,61 @@
-"""Framelet filters: analysis and synthesis on every backend that serves this machine."""
+"""Polynomial filters and the framelet transform on them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 import torch
-from power_law import power_law
 
-from plufg_fast import ops
+from plufg_fast import Framelet, Graph, ops
 from plufg_fast.ops import backend
 
 SERVING = [name for name, devices in backend.available().items() if "cheb" in devices["cpu"]]
 
 
-@pytest.mark.parametrize("name", SERVING)
-@pytest.mark.parametrize("channels", [32, 64])
-@pytest.mark.parametrize("backward", [False, True], ids=["forward", "both"])
-def test_analysis_and_synthesis(benchmark, backward: bool, channels: int, name: str) -> None:
-    g = power_law(2_000, 20_000)
-    x, coeffs = torch.randn(g.num_nodes, channels, requires_grad=backward), torch.randn(3, 4)
+@dataclass(frozen=True)
+class Case:
+    """One setting; what a case does not name is that of the base."""
 
-    def run() -> None:
-        out = ops.cheb_synthesis(ops.cheb_analysis(x, g, coeffs, backend=name), g, coeffs, backend=name)
-        if backward:
-            torch.autograd.grad(out.sum(), x)
+    kind: str = "power law"
+    nodes: int = 8_000
+    edges: int = 100_000
+    channels: int = 32
+    degree: int = 3
 
-    benchmark(run)
+
+CASES = {
+    "base": Case(),
+    "10k-edges": Case(nodes=800, edges=10_000),
+    "1M-edges": Case(nodes=80_000, edges=1_000_000),
+    "C=7": Case(channels=7),
+    "C=64": Case(channels=64),
+    "degree=7": Case(degree=7),
+    "regular": Case(kind="regular"),
+    "grid": Case(kind="grid"),
+}
+RUNS = [("cpp", case) for case in CASES] + [("reference", "base")]
+FILTERS = 3
+
+pytestmark = pytest.mark.parametrize(("name", "setting"), [pair for pair in RUNS if pair[0] in SERVING])
+
+
+def test_analysis(timed: Callable[..., None], make_graph: Callable[..., Graph], name: str, setting: str) -> None:
+    case = CASES[setting]
+    g = make_graph(case.kind, case.nodes, case.edges)
+    coeffs = torch.randn(FILTERS, case.degree + 1)
+    timed(lambda x: ops.cheb_analysis(x, g, coeffs, backend=name), torch.randn(g.num_nodes, case.channels))
+
+
+def test_synthesis(timed: Callable[..., None], make_graph: Callable[..., Graph], name: str, setting: str) -> None:
+    case = CASES[setting]
+    g = make_graph(case.kind, case.nodes, case.edges)
+    coeffs = torch.randn(FILTERS, case.degree + 1)
+    timed(lambda z: ops.cheb_synthesis(z, g, coeffs, backend=name), torch.randn(g.num_nodes, FILTERS, case.channels))
+
+
+def test_framelet(timed: Callable[..., None], make_graph: Callable[..., Graph], name: str, setting: str) -> None:
+    """There and back, on two levels."""
+    case = CASES[setting]
+    g = make_graph(case.kind, case.nodes, case.edges)
+    framelet = Framelet("linear", levels=2, degree=case.degree, backend=name)
+    timed(lambda x: framelet.synthesis(framelet.analysis(x, g), g), torch.randn(g.num_nodes, case.channels))

@@ -1,34 +1,61 @@
-"""The p-Laplacian step and its solver: forward, and forward with backward."""
+"""The p-Laplacian step and its solver."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 import torch
-from power_law import power_law
 
-from plufg_fast import ops
+from plufg_fast import Graph, ops
 from plufg_fast.ops import backend
 
 SERVING = [name for name, devices in backend.available().items() if "plap" in devices["cpu"]]
 
 
-@pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
-@pytest.mark.parametrize("channels", [32, 64])
-@pytest.mark.parametrize("backward", [False, True], ids=["forward", "both"])
-@pytest.mark.parametrize("name", SERVING)
-def test_step(benchmark, name: str, backward: bool, channels: int, p: float) -> None:
-    g = power_law(2_000, 20_000)
-    y = torch.randn(g.num_nodes, channels, requires_grad=backward)
+@dataclass(frozen=True)
+class Case:
+    """One setting; what a case does not name is that of the base."""
 
-    def run() -> None:
-        out = ops.plap_step(y, y, g, p, 1.0, backend=name)
-        if backward:
-            torch.autograd.grad(out.sum(), y)
-
-    benchmark(run)
+    kind: str = "power law"
+    nodes: int = 8_000
+    edges: int = 100_000
+    bands: int = 1
+    channels: int = 32
+    p: float = 1.5
 
 
-@pytest.mark.parametrize("bands", [1, 3])
-@pytest.mark.parametrize("name", SERVING)
-def test_solve(benchmark, name: str, bands: int) -> None:
-    g = power_law(2_000, 20_000)
-    y = torch.randn(g.num_nodes, bands, 32)
-    benchmark(lambda: ops.plap_solve(y, g, 1.5, 1.0, backend=name))
+CASES = {
+    "base": Case(),
+    "10k-edges": Case(nodes=800, edges=10_000),
+    "1M-edges": Case(nodes=80_000, edges=1_000_000),
+    "C=7": Case(channels=7),
+    "C=64": Case(channels=64),
+    "3-bands": Case(bands=3),
+    "p=1": Case(p=1.0),
+    "p=1.37": Case(p=1.37),
+    "p=2": Case(p=2.0),
+    "p=2.5": Case(p=2.5),
+    "regular": Case(kind="regular"),
+    "grid": Case(kind="grid"),
+}
+# The reference is slow and tells little about sizes and shapes.
+STEPS = [("cpp", case) for case in CASES] + [("reference", "base")]
+
+
+def signal(case: Case, g: Graph) -> torch.Tensor:
+    return torch.randn(g.num_nodes, case.bands, case.channels)
+
+
+@pytest.mark.parametrize(("name", "setting"), [pair for pair in STEPS if pair[0] in SERVING])
+def test_step(timed: Callable[..., None], make_graph: Callable[..., Graph], name: str, setting: str) -> None:
+    case = CASES[setting]
+    g = make_graph(case.kind, case.nodes, case.edges)
+    timed(lambda f, y: ops.plap_step(f, y, g, case.p, 1.0, backend=name), signal(case, g), signal(case, g))
+
+
+@pytest.mark.parametrize("setting", ["base", "3-bands", "regular"])
+@pytest.mark.parametrize("name", [name for name in SERVING if name != "reference"])
+def test_solve(timed: Callable[..., None], make_graph: Callable[..., Graph], name: str, setting: str) -> None:
+    case = CASES[setting]
+    g = make_graph(case.kind, case.nodes, case.edges)
+    timed(lambda y: ops.plap_solve(y, g, case.p, 1.0, backend=name), signal(case, g))

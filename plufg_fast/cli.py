@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -285,3 +287,45 @@ def demo(out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Pa
         from .experiments.demo import run
 
         run(out, stdout, stderr)
+
+
+@app.command()
+def bench(
+    out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.png.")] = Path("out/bench"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GROUP", help="Measure this group only; see --list. Repeatable.", show_default="all"),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny graphs, a few rounds: shows that it runs, in seconds.")
+    ] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds of every case.", show_default="30, or 60 s; quick: 3")
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="PLUFG_DATA",
+            help="Datasets in PyG's layout, for Computers and Cora.",
+            show_default="generated graphs of their size",
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 2,
+    show_groups: Annotated[bool, typer.Option("--list", help="List the groups and exit.")] = False,
+) -> None:
+    """Measure the operators beside torch, PyG, the reference and the released code, on this machine.
+
+    Contestants take turns in one run; every result is compared with the reference before anything is timed.
+    Tables show medians and quartiles, and ratios against their bars. A bar that is not met is no error.
+    """
+    stdout, stderr = _consoles()
+    with _readable(stderr):
+        from .bench.cases import Settings
+        from .bench.run import GROUPS, describe, run
+
+        if show_groups:
+            for name in GROUPS:
+                stdout.print(f"[bold]{name:<10}[/] {describe(name)}", highlight=False, soft_wrap=True)
+            return
+        settings = Settings(quick, rounds or (3 if quick else 30), threads, root)
+        run(settings, out, only or (), stdout, stderr, command=shlex.join(["plufg", *sys.argv[1:]]))

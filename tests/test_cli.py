@@ -32,10 +32,11 @@ def test_version(invoke):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ((), ["train", "info", "demo"]),
+        ((), ["train", "info", "demo", "bench"]),
         (("train",), ["--dataset", "--model", "--split", "--root", "[default: 0.01]"]),
         (("info",), ["--json"]),
         (("demo",), ["--out"]),
+        (("bench",), ["--out", "--only", "--quick", "--rounds", "--root", "--threads", "--list"]),
     ],
 )
 def test_help_names_commands_and_defaults(invoke, command, words):

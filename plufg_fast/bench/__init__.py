@@ -1,0 +1,1 @@
+"""The side-by-side benchmark: what is compared, how it is timed, what it is compared with."""
