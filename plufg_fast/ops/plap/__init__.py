@@ -106,7 +106,7 @@ def plap_solve(
     """
     where = "plap_solve"
     check_solver(where, penalty, warmup, steps, tol, solver, grad, mode)
-    call = _Call(where, y, g, p, mu, penalty, eps, backend, mode, solver)
+    call = _Call(where, y, g, p, mu, penalty, eps, backend, mode, solver, grad)
     if solver == "irls" and not g.is_undirected:
         raise checks.wrong_value(where, "g", "undirected for solver 'irls' (a symmetric system)", checks.Shown(g))
 
@@ -222,6 +222,7 @@ class _Call:
         backend: str,
         mode: str = "paper",
         solver: str = "jacobi",
+        grad: str = "unroll",
     ) -> None:
         self.where = where
         if not isinstance(g, Graph):
@@ -234,8 +235,9 @@ class _Call:
         self.serving = _serving(where, backend, g.device.type, mode, solver)
         # Half precision is storage; sums over many edges need more.
         self.work = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
-        # The compiled kernels read and write bfloat16 themselves.
-        self.storage = y.dtype if (self.serving, y.dtype) == ("cpp", torch.bfloat16) else self.work
+        # The compiled kernels read and write bfloat16 themselves; a fixed point is not to be had in eight bits.
+        half = (self.serving, y.dtype, grad) == ("cpp", torch.bfloat16, "unroll")
+        self.storage = y.dtype if half else self.work
         self.y = self.signal("y", y)
         checks.number(where, "eps", eps, least=0.0)
         self.eps = eps

@@ -103,6 +103,8 @@ def _warn_unconverged(what: str, reached: float, goal: float) -> None:
 
 def relative_change(new: Tensor, old: Tensor) -> Tensor:
     """``||new - old|| / ||old||`` of the band that changes most; 0 where nothing changes."""
+    work = torch.promote_types(new.dtype, torch.float32)
+    new, old = new.to(work), old.to(work)
     change, size = (new - old).norm(dim=(0, 2)), old.norm(dim=(0, 2))
     ratio = torch.where(change == 0, 0, change / size)
     return ratio.amax() if ratio.numel() else ratio.new_zeros(())
