@@ -185,6 +185,7 @@ def plan() -> tuple[list[Step], Step]:
         compiled("csrc/ops/allocate.cpp", [*cpp, *torch_include]),
         compiled("csrc/ops/arguments.cpp", [*cpp, *torch_include]),
         compiled("csrc/cpu/isa.cpp", cpp),
+        compiled("csrc/cpu/scratch.cpp", cpp),
         compiled("csrc/module.cpp", [*cpp, "-isystem", sysconfig.get_paths()["include"], *facts]),
     ]
     for stem in STEMS:

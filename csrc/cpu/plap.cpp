@@ -66,7 +66,7 @@ struct Workspace {
   int64_t bands;
 
   Workspace(T* memory, int64_t bands_, int64_t width, int64_t row_bytes) : bands(bands_) {
-    constexpr int64_t kFirstCache = 12 << 10;
+    constexpr int64_t kFirstCache = 24 << 10;
     edges = kFirstCache / (row_bytes + bands * kVectorBytes) / 16 * 16;
     edges = edges < 16 ? 16 : edges > kPieceEdges ? kPieceEdges : edges;
     terms = memory;
@@ -81,8 +81,8 @@ struct Workspace {
 // How far ahead of edges before `stop` rows are fetched: about the latency of memory, but never beyond the
 // last edge.
 inline int64_t edges_ahead(int64_t row_bytes, int64_t stop, int64_t edges) {
-  const int64_t n = 4096 / row_bytes;
-  const int64_t reach = n < 4 ? 4 : n > 32 ? 32 : n;
+  const int64_t n = 8192 / row_bytes;
+  const int64_t reach = n < 8 ? 8 : n > 32 ? 32 : n;
   return stop + reach <= edges ? reach : 0;
 }
 
@@ -176,12 +176,15 @@ struct Centre<T, 0> {
 // |centre - x|^2, spread over lanes, in two chains of additions
 template <int V, typename T>
 inline Vector<T> square_distance(const Centre<T, V>& centre, const T* x, int64_t vectors) {
-  Vector<T> even = {};
-  Vector<T> odd = {};
-  for (int64_t v = 0; v < (V ? V : vectors); ++v) {
+  const auto square = [&](int64_t v) {
     const Vector<T> d = centre[v] - load(x + v * kLanes<T>);
-    (v & 1 ? odd : even) += d * d;
-  }
+    return d * d;
+  };
+  Vector<T> even = square(0);
+  if (V == 1) return even;
+  Vector<T> odd = {};
+  if (V) odd = square(1);
+  for (int64_t v = V ? 2 : 1; v < (V ? V : vectors); ++v) (v & 1 ? odd : even) += square(v);
   return even + odd;
 }
 
@@ -350,7 +353,7 @@ inline End end_of(const PlapStep<T, I>& s) {
 
 // The end of row i: from the sums of V vectors of a band to its new values.
 template <int V, typename T, typename I>
-inline void finish(const PlapStep<T, I>& s, End end, int64_t i, Tile tile, T total, Vector<T>* acc) {
+inline void finish(const PlapStep<T, I>& s, End end, int64_t i, Tile tile, T total, const Vector<T>* acc) {
   const int64_t node = i * s.bands + tile.band;
   const int64_t first = tile.vector * kLanes<T>;
   const T d = s.dinv[i];
@@ -359,17 +362,21 @@ inline void finish(const PlapStep<T, I>& s, End end, int64_t i, Tile tile, T tot
   if (s.a) s.a[node] = a;
   const int64_t at = node * s.channels + first;
   if (end == End::care) {
+    Vector<T> values[V];
     for (int v = 0; v < V; ++v) {
       const int64_t c = v * kLanes<T>;
-      acc[v] = a * d * acc[v] + a * twice_mu * read<T>(s.y, at + c, s.channels - first - c);
+      values[v] = a * d * acc[v] + a * twice_mu * read<T>(s.y, at + c, s.channels - first - c);
     }
-    return finish_with_care(s, i, tile, V, acc);
+    return finish_with_care(s, i, tile, V, values);
   }
   const T* y = static_cast<const T*>(s.y.data) + at;
-  for (int v = 0; v < V; ++v) acc[v] = a * d * acc[v] + a * twice_mu * load(y + v * kLanes<T>);
   T* out = end == End::out ? static_cast<T*>(s.out.data) + at : s.next + at;
   const T scale = end == End::out ? T(1) : d;
-  for (int v = 0; v < V; ++v) store(out + v * kLanes<T>, scale * acc[v]);
+  for (int v = 0; v < V; ++v) {
+    // The value first, for itself: scaled sums would round otherwise than a step that is scaled later.
+    const Vector<T> value = a * d * acc[v] + a * twice_mu * load(y + v * kLanes<T>);
+    store(out + v * kLanes<T>, scale * value);
+  }
 }
 
 // Phase three of a step: adds M_ij h_j over the edges of a piece, M_ij = weight(band, k), for one tile.
@@ -382,12 +389,11 @@ void add_neighbours(const PlapStep<T, I>& s, End end, const Piece& piece, const 
   const T* h = s.h + offset;
   const I* ahead = s.col + edges_ahead(N * V * kVectorBytes, piece.stop, s.edges);
   for (int64_t i = piece.first; i < piece.last; ++i) {
-    Vector<T> acc[N * V] = {};
-    T totals[N] = {};
-    if (!piece.opens) {
-      for (int n = 0; n < N; ++n) totals[n] = w.totals[slot + n * V];
-      for (int v = 0; v < N * V; ++v) acc[v] = load(w.sums + offset + v * kLanes<T>);
-    }
+    Vector<T> acc[N * V];
+    T totals[N];
+    for (int n = 0; n < N; ++n) totals[n] = piece.opens ? T(0) : w.totals[slot + n * V];
+    for (int v = 0; v < N * V; ++v)
+      acc[v] = piece.opens ? Vector<T>{} : load(w.sums + offset + v * kLanes<T>);
     const int64_t to = piece.to(s.rowptr, i);
     for (int64_t k = piece.from(s.rowptr, i); k < to; ++k) {
       const T* hj = h + s.col[k] * stride;
@@ -656,8 +662,8 @@ void add_gradients(const PlapBackward<T, I>& s, const Edges<T, I>& e, const Piec
   const I* ahead = e.col + edges_ahead(V * kVectorBytes, piece.stop, s.edges);
   for (int64_t i = piece.first; i < piece.last; ++i) {
     const Centre<T, V> h(rows + i * stride);
-    Vector<T> acc[V] = {};
-    for (int v = 0; v < V && !piece.opens; ++v) acc[v] = load(kept + v * kLanes<T>);
+    Vector<T> acc[V];
+    for (int v = 0; v < V; ++v) acc[v] = piece.opens ? Vector<T>{} : load(kept + v * kLanes<T>);
     const int64_t to = piece.to(e.rowptr, i);
     for (int64_t k = piece.from(e.rowptr, i); k < to; ++k) {
       const T* hj = rows + e.col[k] * stride;

@@ -4,6 +4,7 @@
 #include "../ops/plap.h"
 #include "parallel.h"
 #include "plap.h"
+#include "scratch.h"
 
 namespace plufg {
 namespace {
@@ -17,6 +18,11 @@ namespace {
 
 struct CpuLaunch {
   static int64_t vector_bytes() { return plufg::vector_bytes(chosen_isa()); }
+
+  template <typename T>
+  static Scratch scratch(const Tensor& /*like*/, int64_t numbers) {
+    return Scratch(static_cast<size_t>(numbers) * sizeof(T));
+  }
 
   template <typename T, typename I>
   static void scale(const PlapScale<T, I>& s) {

@@ -32,12 +32,15 @@ constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 template <typename T>
 using Vector = typename VectorOf<T, kLanes<T>>::type;
 
-// A plain array to the memory: no alignment is assumed.
+// A vector anywhere in memory. Not a copy of bytes, which to the compiler could change any pointer it holds.
+template <typename T>
+struct UnalignedOf {
+  typedef T type __attribute__((vector_size(kVectorBytes), aligned(sizeof(T))));
+};
+
 template <typename T>
 inline Vector<T> load(const T* from) {
-  Vector<T> v;
-  __builtin_memcpy(&v, from, sizeof(v));
-  return v;
+  return *reinterpret_cast<const typename UnalignedOf<T>::type*>(from);
 }
 
 // The first `count` lanes, zeros behind.
@@ -51,7 +54,7 @@ inline Vector<T> load(const T* from, int64_t count) {
 
 template <typename T>
 inline void store(T* to, Vector<T> v) {
-  __builtin_memcpy(to, &v, sizeof(v));
+  *reinterpret_cast<typename UnalignedOf<T>::type*>(to) = v;
 }
 
 template <typename T>

@@ -75,8 +75,8 @@ T* data(const Tensor& t) {
 }
 
 // The operators for one device. `Launch` has static member templates scale(PlapScale), step(PlapStep) and
-// backward(PlapBackward), totals(change, rows, bands), and says the vector_bytes() that rows are filled up
-// to.
+// backward(PlapBackward), totals(change, rows, bands), scratch(like, numbers) for memory to work in, and says
+// the vector_bytes() that rows are filled up to.
 
 template <typename Launch>
 std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, Tensor col, OptTensor weight,
@@ -94,11 +94,11 @@ std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, 
     using T = decltype(scalar);
     using I = decltype(index);
     const PlapProblem<T, I> problem = args.problem<T, I>(Launch::vector_bytes());
-    Tensor h = args.make({problem.rows, problem.bands, problem.width});
+    const auto h = Launch::template scratch<T>(f, problem.rows * problem.bands * problem.width);
     Tensor z = args.make_nodes(args.general());
-    Launch::scale(PlapScale<T, I>{problem, as_signal(f), data<T>(h)});
+    Launch::scale(PlapScale<T, I>{problem, as_signal(f), h.template data<T>()});
     PlapStep<T, I> s{problem};
-    s.h = data<T>(h);
+    s.h = h.template data<T>();
     s.mu = data<T>(mu);
     s.norm = args.general() ? data<T>(norm) : nullptr;
     s.z = args.general() ? data<T>(z) : nullptr;
@@ -145,12 +145,15 @@ std::tuple<Tensor, Tensor> plap_steps(Tensor y, Tensor rowptr, Tensor col, OptTe
     using T = decltype(scalar);
     using I = decltype(index);
     const PlapProblem<T, I> problem = args.problem<T, I>(Launch::vector_bytes());
-    Tensor current = args.make({problem.rows, problem.bands, problem.width});
-    Tensor next = args.make({problem.rows, problem.bands, steps > 1 ? problem.width : 0});
+    const int64_t numbers = problem.rows * problem.bands * problem.width;
+    const auto even = Launch::template scratch<T>(y, numbers);
+    const auto odd = Launch::template scratch<T>(y, steps > 1 ? numbers : 1);
+    T* current = even.template data<T>();
+    T* next = odd.template data<T>();
     Tensor norm = args.make_nodes(args.general());
     Tensor z = args.make_nodes(args.general());
     Tensor change = args.make({tol ? problem.rows : 0, problem.bands, 2});
-    Launch::scale(PlapScale<T, I>{problem, as_signal(y), data<T>(current)});
+    Launch::scale(PlapScale<T, I>{problem, as_signal(y), current});
     PlapStep<T, I> s{problem};
     s.mu = data<T>(mu);
     s.norm = args.general() ? data<T>(norm) : nullptr;
@@ -159,8 +162,8 @@ std::tuple<Tensor, Tensor> plap_steps(Tensor y, Tensor rowptr, Tensor col, OptTe
     s.change = tol ? data<T>(change) : nullptr;
     while (count < steps) {
       const bool last = ++count == steps;
-      s.h = data<T>(current);
-      s.next = last ? nullptr : data<T>(next);
+      s.h = current;
+      s.next = last ? nullptr : next;
       s.out = last || tol ? as_signal(out) : Signal{};
       Launch::step(s);
       if (tol) {
@@ -208,7 +211,7 @@ std::tuple<Tensor, Tensor> plap_step_backward(Tensor grad, Tensor f, Tensor out,
     using T = decltype(scalar);
     using I = decltype(index);
     const PlapProblem<T, I> problem = args.problem<T, I>(Launch::vector_bytes());
-    Tensor hu = args.make({problem.rows, problem.bands, 2, problem.width});
+    const auto hu = Launch::template scratch<T>(f, problem.rows * problem.bands * 2 * problem.width);
     Tensor scalars = args.make_nodes();
     Tensor z = args.make_nodes(args.general());
     Tensor t = args.make_nodes(args.general());
@@ -221,7 +224,7 @@ std::tuple<Tensor, Tensor> plap_step_backward(Tensor grad, Tensor f, Tensor out,
     s.out = as_signal(out);
     s.a = data<T>(a);
     s.norm = args.general() ? data<T>(norm) : nullptr;
-    s.hu = data<T>(hu);
+    s.hu = hu.template data<T>();
     s.s = data<T>(scalars);
     s.z = args.general() ? data<T>(z) : nullptr;
     s.t = args.general() ? data<T>(t) : nullptr;

@@ -17,8 +17,8 @@ from plufg_fast.penalties import FORMULAS
 
 pytestmark = pytest.mark.skipif("plap" not in backend.available()["cpp"]["cpu"], reason="the extension is not built")
 
-# Relative to the largest entry, or to 1 where that is smaller; measured at most 5e-7 for value and y, 1.1e-5 for f (as far
-# off as the reference in float32: close neighbours), 2.3e-5 for p and mu (sums over all nodes of terms of
+# Relative to the largest entry, or to 1 where that is smaller; measured at most 5e-7 for value and y, 1.1e-5 for f (as
+# far off as the reference in float32: close neighbours), 2.3e-5 for p and mu (sums over all nodes of terms of
 # either sign); in float64 6e-14.
 TOLERANCE = {
     torch.float32: {"value": 1e-6, "y": 1e-6, "f": 2e-5, "p": 5e-5, "mu": 5e-5},
