@@ -87,7 +87,7 @@ inline int64_t edges_ahead(int64_t row_bytes, int64_t stop, int64_t edges) {
 }
 
 inline void prefetch(const void* row, int64_t bytes) {
-  for (int64_t b = 0; b < bytes; b += kCacheLine) __builtin_prefetch(static_cast<const char*>(row) + b);
+  for (int64_t b = 0; b < bytes; b += kCacheLine) __builtin_prefetch(static_cast<const char*>(row) + b, 0, 2);
 }
 
 // bfloat16 is the upper half of a float.
@@ -394,16 +394,29 @@ void add_neighbours(const PlapStep<T, I>& s, End end, const Piece& piece, const 
     for (int n = 0; n < N; ++n) totals[n] = piece.opens ? T(0) : w.totals[slot + n * V];
     for (int v = 0; v < N * V; ++v)
       acc[v] = piece.opens ? Vector<T>{} : load(w.sums + offset + v * kLanes<T>);
-    const int64_t to = piece.to(s.rowptr, i);
-    for (int64_t k = piece.from(s.rowptr, i); k < to; ++k) {
+    const auto add = [&](int64_t k, Vector<T>* into, T* total) {
       const T* hj = h + s.col[k] * stride;
       if constexpr (kFetch) prefetch(h + ahead[k] * stride, N * V * kVectorBytes);
       for (int n = 0; n < N; ++n) {
         const T m = weight(tile.band + n, k);
-        totals[n] += m;
-        for (int v = 0; v < V; ++v) acc[n * V + v] += m * load(hj + (n * V + v) * kLanes<T>);
+        total[n] += m;
+        for (int v = 0; v < V; ++v) into[n * V + v] += m * load(hj + (n * V + v) * kLanes<T>);
       }
+    };
+    const int64_t to = piece.to(s.rowptr, i);
+    int64_t k = piece.from(s.rowptr, i);
+    if constexpr (N * V <= 4) {
+      // Few sums: every second edge has its own, for an addition takes longer than fetching its operands.
+      Vector<T> more[N * V] = {};
+      T more_totals[N] = {};
+      for (; k + 1 < to; k += 2) {
+        add(k, acc, totals);
+        add(k + 1, more, more_totals);
+      }
+      for (int n = 0; n < N; ++n) totals[n] += more_totals[n];
+      for (int v = 0; v < N * V; ++v) acc[v] += more[v];
     }
+    for (; k < to; ++k) add(k, acc, totals);
     if (piece.closes) {
       for (int n = 0; n < N; ++n)
         finish<V>(s, end, i, Tile{tile.band + n, tile.vector}, totals[n], acc + n * V);
@@ -469,47 +482,39 @@ void norm_rows(const PlapStep<T, I>& s, int64_t begin, int64_t end, const Worksp
   });
 }
 
-// [rows, bands, width] from [rows, bands, channels], each number times scale(node).
-template <typename T, typename Scale>
-inline void scale_rows(Signal x, int64_t begin, int64_t end, int64_t channels, int64_t vectors, T* out,
-                       int64_t stride, Scale scale) {
-  for (int64_t node = begin; node < end; ++node) {
-    const T factor = scale(node);
-    for (int64_t v = 0; v < vectors; ++v) {
-      const int64_t c = v * kLanes<T>;
-      store(out + node * stride + c, factor * read<T>(x, node * channels + c, channels - c));
-    }
-  }
-}
-
 template <typename T, typename I>
 void scale_step(const PlapScale<T, I>& s, int64_t begin, int64_t end) {
-  scale_rows(s.f, begin * s.bands, end * s.bands, s.channels, s.width / kLanes<T>, s.h, s.width,
-             [&](int64_t node) { return s.dinv[node / s.bands]; });
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t node = i * s.bands; node < (i + 1) * s.bands; ++node) {
+      for (int64_t c = 0; c < s.width; c += kLanes<T>) {
+        store(s.h + node * s.width + c, s.dinv[i] * read<T>(s.f, node * s.channels + c, s.channels - c));
+      }
+    }
+  }
 }
 
 // h, u and s of the derivative, and z.
 template <typename T, typename I>
 void scale_backward(const PlapBackward<T, I>& s, int64_t begin, int64_t end) {
-  const int64_t vectors = s.width / kLanes<T>;
-  const int64_t stride = 2 * s.width;
-  const int64_t first = begin * s.bands;
-  const int64_t last = end * s.bands;
-  const auto dinv = [&](int64_t node) { return s.dinv[node / s.bands]; };
-  scale_rows(s.f, first, last, s.channels, vectors, s.hu, stride, dinv);
-  scale_rows(s.grad, first, last, s.channels, vectors, s.hu + s.width, stride,
-             [&](int64_t node) { return s.a[node] * dinv(node); });
-  for (int64_t node = first; node < last; ++node) {
-    const T* u = s.hu + node * stride + s.width;
-    Vector<T> total = {};
-    for (int64_t v = 0; v < vectors; ++v) {
-      const int64_t c = v * kLanes<T>;
-      total += load(u + c) * read<T>(s.out, node * s.channels + c, s.channels - c);
-    }
-    s.s[node] = dinv(node) * sum<T>(total);
-    if (s.z) {
+  for (int64_t i = begin; i < end; ++i) {
+    const T d = s.dinv[i];
+    for (int64_t b = 0; b < s.bands; ++b) {
+      const int64_t node = i * s.bands + b;
+      T* h = s.hu + node * 2 * s.width;
+      T* u = h + s.width;
+      Vector<T> total = {};
+      for (int64_t c = 0; c < s.width; c += kLanes<T>) {
+        const int64_t at = node * s.channels + c;
+        const int64_t left = s.channels - c;
+        const Vector<T> uc = s.a[node] * d * read<T>(s.grad, at, left);
+        store(h + c, d * read<T>(s.f, at, left));
+        store(u + c, uc);
+        total += uc * read<T>(s.out, at, left);
+      }
+      s.s[node] = d * sum<T>(total);
+      if (!s.z) continue;
       const T norm = s.norm[node];
-      s.z[node] = norm > T(0) ? curve(s.penalty, s.parameter, norm, s.p[node % s.bands]).z : T(0);
+      s.z[node] = norm > T(0) ? curve(s.penalty, s.parameter, norm, s.p[b]).z : T(0);
     }
   }
 }
