@@ -86,6 +86,7 @@ inline int64_t edges_ahead(int64_t row_bytes, int64_t stop, int64_t edges) {
   return stop + reach <= edges ? reach : 0;
 }
 
+// Into the second cache: the first has buffers for a few lines only, and waits when they are taken.
 inline void prefetch(const void* row, int64_t bytes) {
   for (int64_t b = 0; b < bytes; b += kCacheLine) __builtin_prefetch(static_cast<const char*>(row) + b, 0, 2);
 }
@@ -394,29 +395,16 @@ void add_neighbours(const PlapStep<T, I>& s, End end, const Piece& piece, const 
     for (int n = 0; n < N; ++n) totals[n] = piece.opens ? T(0) : w.totals[slot + n * V];
     for (int v = 0; v < N * V; ++v)
       acc[v] = piece.opens ? Vector<T>{} : load(w.sums + offset + v * kLanes<T>);
-    const auto add = [&](int64_t k, Vector<T>* into, T* total) {
+    const int64_t to = piece.to(s.rowptr, i);
+    for (int64_t k = piece.from(s.rowptr, i); k < to; ++k) {
       const T* hj = h + s.col[k] * stride;
       if constexpr (kFetch) prefetch(h + ahead[k] * stride, N * V * kVectorBytes);
       for (int n = 0; n < N; ++n) {
         const T m = weight(tile.band + n, k);
-        total[n] += m;
-        for (int v = 0; v < V; ++v) into[n * V + v] += m * load(hj + (n * V + v) * kLanes<T>);
+        totals[n] += m;
+        for (int v = 0; v < V; ++v) acc[n * V + v] += m * load(hj + (n * V + v) * kLanes<T>);
       }
-    };
-    const int64_t to = piece.to(s.rowptr, i);
-    int64_t k = piece.from(s.rowptr, i);
-    if constexpr (N * V <= 4) {
-      // Few sums: every second edge has its own, for an addition takes longer than fetching its operands.
-      Vector<T> more[N * V] = {};
-      T more_totals[N] = {};
-      for (; k + 1 < to; k += 2) {
-        add(k, acc, totals);
-        add(k + 1, more, more_totals);
-      }
-      for (int n = 0; n < N; ++n) totals[n] += more_totals[n];
-      for (int v = 0; v < N * V; ++v) acc[v] += more[v];
     }
-    for (; k < to; ++k) add(k, acc, totals);
     if (piece.closes) {
       for (int n = 0; n < N; ++n)
         finish<V>(s, end, i, Tile{tile.band + n, tile.vector}, totals[n], acc + n * V);
@@ -427,8 +415,13 @@ void add_neighbours(const PlapStep<T, I>& s, End end, const Piece& piece, const 
   }
 }
 
-// Where norms are not needed, pieces only end the fetching ahead before the last edge.
-constexpr int64_t kLinearPiece = 4096;
+// Where norms are not needed and one tile covers a row, pieces only end the fetching ahead before the last
+// edge.
+template <typename T>
+inline int64_t linear_piece(const Workspace<T>& w, int64_t vectors) {
+  const bool covered = w.bands == 1 && (vectors == 1 || vectors == 2 || vectors == 4 || vectors == 8);
+  return covered ? 4096 : w.edges;
+}
 
 template <typename T, typename I>
 inline bool is_linear(const PlapProblem<T, I>& s) {
@@ -448,7 +441,7 @@ void step_rows(const PlapStep<T, I>& s, int64_t begin, int64_t end, const Worksp
   };
   if (is_linear(s)) {
     // M is constant: a plain gather.
-    for_pieces(s.rowptr, begin, end, kLinearPiece, [&](const Piece& piece) {
+    for_pieces(s.rowptr, begin, end, linear_piece(w, s.width / kLanes<T>), [&](const Piece& piece) {
       add(piece, Size<1>(), [&](int64_t, int64_t k) { return s.weight ? T(2) * s.weight[k] : T(2); });
     });
     return;
@@ -701,7 +694,7 @@ void backward_rows(const PlapBackward<T, I>& s, int64_t begin, int64_t end, cons
   const int64_t vectors = s.width / kLanes<T>;
   if (is_linear(s) && !s.dp) {
     const Edges<T, I> out{s.rowptr_t, s.col_t, s.weight_t};
-    for_pieces(out.rowptr, begin, end, kLinearPiece, [&](const Piece& piece) {
+    for_pieces(out.rowptr, begin, end, linear_piece(w, vectors), [&](const Piece& piece) {
       for_tiles<1>(s.bands, vectors, [&](Tile tile, auto, auto v) {
         add_gradients<v.value, Role<false, true>, true>(s, out, piece, w, tile, [&](int64_t, int64_t k) {
           return out.weight ? T(2) * out.weight[k] : T(2);
