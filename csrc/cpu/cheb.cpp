@@ -10,8 +10,11 @@ namespace {
 // Eight accumulators leave half of the sixteen vector registers for operands; a wider row is done in several
 // tiles.
 constexpr int kAccumulators = 8;
-// The sums of one row wait in an array of this many channels, in the first cache.
-constexpr int64_t kPanel = 512;
+// The sums of as many rows as fit into a quarter of a first cache wait there for what is done with them:
+// their own rows of the signals, which follow each other, are then read and written in one go. Of a wider row
+// it is so many channels.
+template <typename T>
+constexpr int64_t kPanel = 8192 / static_cast<int64_t>(sizeof(T));
 
 // W values in memory, wherever they start. A memcpy would do as well, but may become narrower moves than the
 // loads that follow it, which then wait for it.
@@ -40,38 +43,41 @@ inline void fetch(const T* row, int64_t channels) {
     __builtin_prefetch(row + k);
 }
 
-// sum_{j != i} a_ij x_j, channels [c, c + W), to `to`. Which factors an edge has is known to the compiler: a
-// test per edge is felt.
+// sum_{j != i} a_ij x_j for rows [begin, end), channels [c, c + W), to rows `stride` apart. Which factors an
+// edge has is known to the compiler: a test per edge is felt.
 template <int W, bool kWeight, bool kRight, typename T, typename I>
-void gather_tile(const ChebStep<T, I>& s, int64_t i, int64_t c, T* to) {
+void gather_tile(const ChebStep<T, I>& s, int64_t begin, int64_t end, int64_t c, T* to, int64_t stride) {
   constexpr int kWidth = W < kLanes<T> ? W : kLanes<T>;
   constexpr int kBytes = W * static_cast<int>(sizeof(T));
   // Neighbours are fetched this many edges ahead: about the latency of memory over the time of one edge.
   constexpr int64_t kAhead = kBytes > 2 * kCacheLine ? 16 : 32;
   using Part = typename VectorOf<T, kWidth>::type;
-  Part sum[W / kWidth];
-  for (int k = 0; k < W / kWidth; ++k) sum[k] = Part{};
-  const int64_t stop = s.rowptr[i + 1];
-  for (int64_t e = s.rowptr[i]; e < stop; ++e) {
-    const int64_t next = e + kAhead < s.edges ? e + kAhead : e;
-    const auto row = reinterpret_cast<const char*>(s.x + s.col[next] * s.channels + c);
-    for (int b = 0; b < kBytes; b += kCacheLine) __builtin_prefetch(row + b);
-    const int64_t j = s.col[e];
-    if (j == i) continue;
-    T a = kWeight ? s.weight[e] : T(1);
-    if (kRight) a *= s.right[j];
-    const T* xj = s.x + j * s.channels + c;
-    for (int k = 0; k < W / kWidth; ++k) sum[k] += a * load_part<kWidth>(xj + k * kWidth);
+  for (int64_t i = begin; i < end; ++i, to += stride) {
+    Part sum[W / kWidth];
+    for (int k = 0; k < W / kWidth; ++k) sum[k] = Part{};
+    const int64_t stop = s.rowptr[i + 1];
+    for (int64_t e = s.rowptr[i]; e < stop; ++e) {
+      const int64_t next = e + kAhead < s.edges ? e + kAhead : e;
+      const auto row = reinterpret_cast<const char*>(s.x + s.col[next] * s.channels + c);
+      for (int b = 0; b < kBytes; b += kCacheLine) __builtin_prefetch(row + b);
+      const int64_t j = s.col[e];
+      if (j == i) continue;
+      T a = kWeight ? s.weight[e] : T(1);
+      if (kRight) a *= s.right[j];
+      const T* xj = s.x + j * s.channels + c;
+      for (int k = 0; k < W / kWidth; ++k) sum[k] += a * load_part<kWidth>(xj + k * kWidth);
+    }
+    for (int k = 0; k < W / kWidth; ++k) store_part<kWidth>(to + k * kWidth, sum[k]);
   }
-  for (int k = 0; k < W / kWidth; ++k) store_part<kWidth>(to + k * kWidth, sum[k]);
 }
 
 template <int W, bool kWeight, bool kRight, typename T, typename I>
-inline void gather_tile_of(int64_t width, const ChebStep<T, I>& s, int64_t i, int64_t c, T* to) {
+inline void gather_tile_of(int64_t width, const ChebStep<T, I>& s, int64_t begin, int64_t end, int64_t c,
+                           T* to, int64_t stride) {
   if (width == W) {
-    gather_tile<W, kWeight, kRight>(s, i, c, to);
+    gather_tile<W, kWeight, kRight>(s, begin, end, c, to, stride);
   } else if constexpr (W > 1) {
-    gather_tile_of<W / 2, kWeight, kRight>(width, s, i, c, to);
+    gather_tile_of<W / 2, kWeight, kRight>(width, s, begin, end, c, to, stride);
   }
 }
 
@@ -80,7 +86,7 @@ inline void gather_tile_of(int64_t width, const ChebStep<T, I>& s, int64_t i, in
 // is wide enough for that, and by the next narrower one otherwise. The split depends on the width alone,
 // never on rows or threads.
 template <bool kWeight, bool kRight, typename T, typename I>
-void gather(const ChebStep<T, I>& s, int64_t i, int64_t c, int64_t channels, T* sum) {
+void gather(const ChebStep<T, I>& s, int64_t begin, int64_t end, int64_t c, int64_t channels, T* sum) {
   constexpr int kWidest = kAccumulators * kLanes<T>;
   int64_t width = kWidest;
   for (int64_t k = 0; k < channels; k += width) {
@@ -88,7 +94,7 @@ void gather(const ChebStep<T, I>& s, int64_t i, int64_t c, int64_t channels, T* 
     while (width / 2 >= left) width /= 2;
     while (width > channels) width /= 2;
     const int64_t at = width > left ? channels - width : k;
-    gather_tile_of<kWidest, kWeight, kRight>(width, s, i, c + at, sum + at);
+    gather_tile_of<kWidest, kWeight, kRight>(width, s, begin, end, c + at, sum + at, channels);
   }
 }
 
@@ -127,28 +133,34 @@ struct Mixture {
   }
 };
 
-// Calls finish(i, c, channels, mixture, buffer) for rows [begin, end) of a step, in panels of channels from c
-// on; the mixture is what the step makes of x and prev there, and may refer to the buffer.
+// Calls finish(i, c, channels, mixture, buffer) for rows [begin, end) of a step and channels [c, c +
+// channels); the mixture is what the step makes of x and prev there, and may refer to the buffer.
 template <typename T, typename I, typename Finish>
 inline void rows(const ChebStep<T, I>& s, int64_t begin, int64_t end, Finish finish) {
   const auto gathered = s.weight ? (s.right ? gather<true, true, T, I> : gather<true, false, T, I>)
                                  : (s.right ? gather<false, true, T, I> : gather<false, false, T, I>);
-  T sum[kPanel];
-  for (int64_t i = begin; i < end; ++i) {
-    const ChebRow<T> row = cheb_row(s, i);
-    for (int64_t c = 0; c < s.channels; c += kPanel) {
-      const int64_t channels = s.channels - c < kPanel ? s.channels - c : kPanel;
-      const int64_t at = i * s.channels + c;
-      const auto continued = [&](auto mixture) {
-        if (s.prev) return finish(i, c, channels, mixture.with(s.gamma, s.prev + at), sum);
-        finish(i, c, channels, mixture, sum);
-      };
-      const Mixture<T, 0> nothing{};
-      if (!s.x) {
-        continued(nothing);
-      } else {
-        gathered(s, i, c, channels, sum);
-        continued(nothing.with(row.self, s.x + at).with(row.sum, sum));
+  T sums[kPanel<T>];
+  const int64_t width = s.channels < kPanel<T> ? s.channels : kPanel<T>;
+  const int64_t height = kPanel<T> / width;
+  for (int64_t top = begin; top < end; top += height) {
+    const int64_t bottom = end - top < height ? end : top + height;
+    for (int64_t c = 0; c < s.channels; c += width) {
+      const int64_t channels = s.channels - c < width ? s.channels - c : width;
+      if (s.x) gathered(s, top, bottom, c, channels, sums);
+      for (int64_t i = top; i < bottom; ++i) {
+        const ChebRow<T> row = cheb_row(s, i);
+        const int64_t at = i * s.channels + c;
+        T* sum = sums + (i - top) * channels;
+        const auto continued = [&](auto mixture) {
+          if (s.prev) return finish(i, c, channels, mixture.with(s.gamma, s.prev + at), sum);
+          finish(i, c, channels, mixture, sum);
+        };
+        const Mixture<T, 0> nothing{};
+        if (s.x) {
+          continued(nothing.with(row.self, s.x + at).with(row.sum, sum));
+        } else {
+          continued(nothing);
+        }
       }
     }
   }

@@ -34,7 +34,7 @@ T* data(const Tensor& t) {
 // weight_ij right_j, edge after edge: several steps on one operator read it in order instead of fetching
 // right_j from anywhere, which costs a fifth of a step.
 template <typename T, typename I>
-OptTensor sent_weights(const ChebOperator& lap, ChebStep<T, I>& s, size_t steps) {
+OptTensor sent_weights(const ChebOperator& lap, ChebStep<T, I>& s, int64_t steps) {
   if (!s.right || steps < 2) return std::nullopt;
   OptTensor sent = allocate(*lap.right, {s.edges});
   torch::stable::parallel_for(0, s.edges, kGrain, [&, to = data<T>(*sent)](int64_t begin, int64_t end) {
