@@ -29,6 +29,33 @@ struct ChebStep {
   T gamma;
 };
 
+// A step of an analysis: `step.out` is T_k x, made of T_{k-1} x and T_{k-2} x, and null where no later step
+// reads it. Where bands is not null, bands_r (+)= sum_{t < taps} weights_{r,-t} T_{k-t} x as well; the fourth
+// tap is T_0 x. A null step.x stands for zeros that nothing is gathered from.
+template <typename T, typename I>
+struct ChebAnalysis {
+  ChebStep<T, I> step;
+  const T* first;    // [rows, channels] T_0 x, read by the fourth tap
+  const T* weights;  // column k of [filters, terms]
+  T* bands;          // [rows, filters, channels]
+  int64_t filters;
+  int64_t terms;
+  int64_t taps;  // 1 to 4
+  bool add;      // to what bands hold already
+};
+
+// A step of Clenshaw's sweep: what is written is the step and sum_r weights_r bands_r. Where the bands are
+// kept apart, the channels of the step are those of all bands, and each gets its own. A null step.x as above.
+template <typename T, typename I>
+struct ChebSynthesis {
+  ChebStep<T, I> step;
+  const T* bands;    // [rows, filters, channels], apart: [rows, channels]
+  const T* weights;  // a column of [filters, terms]
+  int64_t filters;
+  int64_t terms;
+  bool apart;
+};
+
 // out_i = self x_i + sum (the gathered neighbours) + gamma prev_i
 template <typename T>
 struct ChebRow {

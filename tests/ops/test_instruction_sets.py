@@ -10,7 +10,8 @@ import pytest
 from plufg_fast import extension
 
 pytestmark = pytest.mark.skipif(not extension.loaded(), reason=f"no extension: {extension.why_not()}")
-KERNELS = [str(Path(__file__).with_name(name)) for name in ("test_cheb_step.py", "test_plap_step.py")]
+FILES = ("test_cheb_step.py", "test_cheb_fused.py", "test_plap_step.py")
+KERNELS = [str(Path(__file__).with_name(name)) for name in FILES]
 
 
 @pytest.mark.parametrize("isa", extension.info()["cpu_isa"]["compiled"])

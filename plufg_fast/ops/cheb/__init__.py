@@ -150,8 +150,12 @@ def _analysis(
 ) -> Tensor:
     _check(where, g, "x", x, (2, 3), weights, recurrence, scale)
     work = working_type(x)
-    apply = stepper(where, laplacian(g, work), backend)
-    z = reference.analysis(x.to(work).flatten(1), apply, weights.to(x.device, work), _shifted(recurrence, scale))
+    lap, steps = laplacian(g, work), _shifted(recurrence, scale)
+    signal, gains = x.to(work).flatten(1), weights.to(x.device, work)
+    if _fused(where, "cheb_analysis", backend, x.device.type):
+        z = register.analysis(signal, lap, gains, [number for step in steps for number in step])
+    else:
+        z = reference.analysis(signal, stepper(where, lap, backend), gains, steps)
     return z.view(x.size(0), weights.size(0), *x.shape[1:]).to(x.dtype)
 
 
@@ -169,10 +173,12 @@ def _synthesis(
     if z.size(1) != weights.size(0):
         raise checks.wrong_value(where, "z", f"of shape [N, {weights.size(0)}, ...], a band per filter", z)
     work = working_type(z)
-    apply = stepper(where, laplacian(g, work).transpose(), backend)
-    out = reference.synthesis(
-        z.to(work).flatten(2), apply, weights.to(z.device, work), _shifted(recurrence, scale), sum_bands
-    )
+    lap, steps = laplacian(g, work).transpose(), _shifted(recurrence, scale)
+    bands, gains = z.to(work).flatten(2), weights.to(z.device, work)
+    if _fused(where, "cheb_synthesis", backend, z.device.type):
+        out = register.synthesis(bands, lap, gains, [number for step in steps for number in step], sum_bands)
+    else:
+        out = reference.synthesis(bands, stepper(where, lap, backend), gains, steps, sum_bands)
     return out.reshape(z.size(0), *z.shape[2 if sum_bands else 1 :]).to(z.dtype)
 
 
@@ -187,7 +193,7 @@ def laplacian(g: Graph, dtype: torch.dtype) -> Laplacian:
 def stepper(where: str, lap: Laplacian, backend: str) -> Step:
     """One application of `lap` to an ``[N, ...]`` signal, on the backend that serves the call."""
     serving = choose(where, "cheb", backend, lap.rowptr.device.type)
-    step = reference.step if serving == "reference" else _compiled_step
+    step = reference.step if serving == "reference" else register.step
 
     def apply(x: Tensor, prev: Tensor | None, alpha: float, beta: float, gamma: float) -> Tensor:
         before = None if prev is None else prev.flatten(1)
@@ -196,10 +202,9 @@ def stepper(where: str, lap: Laplacian, backend: str) -> Step:
     return apply
 
 
-def _compiled_step(x: Tensor, prev: Tensor | None, lap: Laplacian, alpha: float, beta: float, gamma: float) -> Tensor:
-    before = None if prev is None else prev.contiguous()
-    out: Tensor = torch.ops.plufg.cheb_step(x.contiguous(), before, *lap, alpha, beta, gamma)
-    return out
+def _fused(where: str, op: str, backend: str, device: str) -> bool:
+    """Whether a whole recurrence is one compiled op; it is a chain of steps where the device has only those."""
+    return choose(where, "cheb", backend, device) == "cpp" and extension.has_op(op, device)
 
 
 def _shifted(recurrence: Recurrence, scale: float) -> Recurrence:

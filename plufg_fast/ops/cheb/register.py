@@ -1,6 +1,7 @@
-"""What torch has to know of the compiled ``plufg::cheb_step`` beyond its kernels: its shape and its gradient.
+"""What torch has to know of the compiled ``plufg::cheb_*`` beyond their kernels: shapes and gradients.
 
-To be imported only where the extension is loaded.
+Graph, edge weights and scalings are constants: they get no gradient. To be imported only where the extension is
+loaded.
 """
 
 from __future__ import annotations
@@ -11,43 +12,107 @@ import torch
 from torch import Tensor
 
 from ... import extension
+from . import reference
+from .reference import Laplacian
 
 if not extension.loaded():
     raise ImportError(f"plufg::cheb_step does not exist: {extension.why_not()}")
 
+_SIZE = len(Laplacian._fields)
 
-def _fake(x: Tensor, *_: Any) -> Tensor:
+
+def step(x: Tensor, prev: Tensor | None, lap: Laplacian, alpha: float, beta: float, gamma: float) -> Tensor:
+    """`reference.step`, compiled."""
+    before = None if prev is None else prev.contiguous()
+    out: Tensor = torch.ops.plufg.cheb_step(x.contiguous(), before, *lap, alpha, beta, gamma)
+    return out
+
+
+def analysis(x: Tensor, lap: Laplacian, weights: Tensor, recurrence: list[float]) -> Tensor:
+    """`reference.analysis`, compiled; the recurrence is flat."""
+    out: Tensor = torch.ops.plufg.cheb_analysis(x.contiguous(), *lap, weights.contiguous(), recurrence)
+    return out
+
+
+def synthesis(z: Tensor, lap: Laplacian, weights: Tensor, recurrence: list[float], sum_bands: bool) -> Tensor:
+    """`reference.synthesis`, compiled; the recurrence is flat."""
+    out: Tensor = torch.ops.plufg.cheb_synthesis(z.contiguous(), *lap, weights.contiguous(), recurrence, sum_bands)
+    return out
+
+
+def _step_fake(x: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _x, _prev, *graph, alpha, beta, gamma = inputs
-    ctx.save_for_backward(*graph)
+def _step_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _x, _prev, *lap, alpha, beta, gamma = inputs
+    ctx.save_for_backward(*lap)
     ctx.coefficients = alpha, beta, gamma
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The step is linear in x and prev, so its gradient is the step of the transposed operator.
-
-    Graph, weights and scalings are constants: they get no gradient.
-    """
-    rowptr, col, weight, rowptr_t, col_t, weight_t, left, right, diag = ctx.saved_tensors
+def _step_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The step is linear in x and prev, so its gradient is the step of the transposed operator."""
     alpha, beta, gamma = ctx.coefficients
-    grad_x: Tensor | None = None
-    grad_prev: Tensor | None = None
-    if ctx.needs_input_grad[0]:
-        grad_x = torch.ops.plufg.cheb_step(
-            grad.contiguous(),
-            None,
-            *(rowptr_t, col_t, weight_t),
-            *(rowptr, col, weight),
-            *(right, left, diag),
-            *(alpha, beta, 0.0),
-        )
-    if ctx.needs_input_grad[1]:
-        grad_prev = gamma * grad
-    return grad_x, grad_prev, *[None] * 12
+    adjoint = Laplacian(*ctx.saved_tensors).transpose()
+    grad_x = step(grad, None, adjoint, alpha, beta, 0.0) if ctx.needs_input_grad[0] else None
+    grad_prev = gamma * grad if ctx.needs_input_grad[1] else None
+    return grad_x, grad_prev, *[None] * (_SIZE + 3)
 
 
-torch.library.register_fake("plufg::cheb_step", _fake)
-torch.library.register_autograd("plufg::cheb_step", _backward, setup_context=_setup_context)
+def _analysis_fake(x: Tensor, *rest: Any) -> Tensor:
+    weights = rest[_SIZE]
+    return x.new_empty(x.size(0), weights.size(0), x.size(1))
+
+
+def _synthesis_fake(z: Tensor, *rest: Any) -> Tensor:
+    return z.new_empty(z.size(0), z.size(2)) if rest[-1] else _step_fake(z)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    signal, *lap, weights, recurrence = inputs[: _SIZE + 3]
+    ctx.recurrence, ctx.sum_bands = recurrence, inputs[-1]
+    # The signal is read by the gradient of the weights alone.
+    ctx.save_for_backward(signal if ctx.needs_input_grad[_SIZE + 1] else None, weights, *lap)
+
+
+def _analysis_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    x, weights, *arrays = ctx.saved_tensors
+    lap, recurrence = Laplacian(*arrays), ctx.recurrence
+    grad_x = synthesis(grad, lap.transpose(), weights, recurrence, True) if ctx.needs_input_grad[0] else None
+    grad_weights = None if x is None else _products(grad, x.unsqueeze(1), lap, recurrence)
+    return grad_x, *[None] * _SIZE, grad_weights, None
+
+
+def _synthesis_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    z, weights, *arrays = ctx.saved_tensors
+    lap, recurrence = Laplacian(*arrays), ctx.recurrence
+    adjoint = lap.transpose()
+    grad_z = grad_weights = None
+    if ctx.sum_bands:
+        if ctx.needs_input_grad[0]:
+            grad_z = analysis(grad, adjoint, weights, recurrence)
+        if z is not None:
+            # One band through the transposed operator instead of all of them through the operator.
+            grad_weights = _products(z, grad.unsqueeze(1), adjoint, recurrence)
+    else:
+        if ctx.needs_input_grad[0]:
+            grad_z = synthesis(grad, adjoint, weights, recurrence, False)
+        if z is not None:
+            grad_weights = _products(grad, z, lap, recurrence)
+    return grad_z, *[None] * _SIZE, grad_weights, None, None
+
+
+def _products(a: Tensor, b: Tensor, lap: Laplacian, recurrence: list[float]) -> Tensor:
+    """``[R, n + 1]`` the inner products of the bands ``a_r`` with ``T_k b_r``; b may be one band for all r."""
+    triples = list(zip(recurrence[::3], recurrence[1::3], recurrence[2::3], strict=True))
+    terms = reference.basis(b.flatten(1), lambda x, prev, *abc: step(x, prev, lap, *abc), triples)
+    return torch.stack([(a * term.view(b.shape)).sum((0, 2)) for term in terms], dim=1)
+
+
+for _name, _fake, _context, _backward in (
+    ("cheb_step", _step_fake, _step_setup, _step_backward),
+    ("cheb_analysis", _analysis_fake, _setup, _analysis_backward),
+    ("cheb_synthesis", _synthesis_fake, _setup, _synthesis_backward),
+):
+    torch.library.register_fake(f"plufg::{_name}", _fake)
+    torch.library.register_autograd(f"plufg::{_name}", _backward, setup_context=_context)
