@@ -9,7 +9,7 @@ CSRC := $(shell find csrc -type f)
 export PLUFG_WERROR ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench wheel clean
+.PHONY: help setup demo test sanitize lint bench wheel clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -22,6 +22,9 @@ demo: setup  ## run the demonstration, results in out/demo
 # One torch thread per worker: two workers with two threads each would only wait for each other.
 test: setup  ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests
+
+sanitize: setup  ## run the tests of the compiled operators under AddressSanitizer and UBSan, minutes
+	$(BIN)/python .ci/sanitize.py
 
 lint: setup  ## check style, types and formatting
 	$(BIN)/ruff check .

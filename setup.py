@@ -5,6 +5,7 @@ What the build reads from the environment:
   PLUFG_CUDA=0|1           without / with CUDA kernels, whether or not nvcc is found
   PLUFG_CUDA_ARCHS=80;90   GPU architectures; the last one is added as PTX for later ones
   PLUFG_WERROR=1           strict warnings, each of them an error
+  PLUFG_SANITIZE=1         with AddressSanitizer and UndefinedBehaviorSanitizer, without CUDA (make sanitize)
   CXX, CXXFLAGS, CUDA_HOME, MAX_JOBS   as everywhere
 """
 
@@ -28,8 +29,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+SANITIZE = os.environ.get("PLUFG_SANITIZE") == "1"
 # A folder of its own: an editable install gets a fresh temporary one and would compile everything again.
-OBJECTS = Path("build/ext")
+OBJECTS = Path("build/sanitize" if SANITIZE else "build/ext")
 DEFAULT_ARCHS = "80;90;100"
 # One stem per kernel: schemas, CPU kernels and their registration are found by it.
 STEMS = ("cheb", "plap")
@@ -42,6 +44,12 @@ ISAS: dict[str, list[str]] = {"baseline": []}
 if X86:
     ISAS["avx2"] = ["-mavx2", "-mfma"]
     ISAS["avx512"] = [*ISAS["avx2"], "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
+
+# Behind all other flags of every command: of two optimisation levels the last one counts.
+SANITIZERS: list[str] = []
+if SANITIZE:
+    SANITIZERS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    SANITIZERS += ["-fno-omit-frame-pointer", "-g1", "-O1"]
 
 
 class BuildError(SystemExit):
@@ -117,7 +125,7 @@ def find_cxx() -> list[str] | None:
 def find_nvcc() -> str | None:
     """The CUDA compiler, or None where CUDA is switched off or nvcc is not there."""
     wanted = os.environ.get("PLUFG_CUDA", "")
-    if wanted == "0":
+    if wanted == "0" or SANITIZE:
         return None
     home = os.environ.get("CUDA_HOME")
     nvcc = shutil.which("nvcc", path=str(Path(home, "bin"))) if home else None
@@ -172,7 +180,7 @@ def plan() -> tuple[list[Step], Step]:
     def compiled(source: str, compiler: list[str], name: str = "") -> Step:
         output = OBJECTS / f"{name or source.removeprefix('csrc/').replace('/', '_')}.o"
         depfile = str(output.with_suffix(".d"))
-        command = [*compiler, "-MMD", "-MF", depfile, "-c", source, "-o", str(output)]
+        command = [*compiler, *SANITIZERS, "-MMD", "-MF", depfile, "-c", source, "-o", str(output)]
         return Step(output, command, [Path(source)])
 
     facts = [
@@ -197,7 +205,7 @@ def plan() -> tuple[list[Step], Step]:
         for stem in STEMS:
             objects.append(compiled(f"csrc/cpu/{stem}.cpp", [*fast, f"-DPLUFG_ISA={isa}"], f"{isa}_{stem}"))
 
-    link = [*cxx, "-shared"]
+    link = [*cxx, "-shared", *SANITIZERS]
     if nvcc:
         # The compiler alone, without a launcher before it or options behind it: nvcc takes a program.
         program = [word for word in cxx if not word.startswith("-")][-1]
@@ -226,6 +234,15 @@ def plan() -> tuple[list[Step], Step]:
 
 class BuildExtension(build_ext):
     """Compiles one source several times with different flags, which setuptools' own step cannot."""
+
+    def run(self) -> None:
+        # An editable installation is one in place, too.
+        if SANITIZE and self.inplace:
+            raise BuildError(
+                "plufg_fast: built with PLUFG_SANITIZE=1 the extension only loads beneath the sanitizers' runtime and "
+                "may not replace the one in the source folder; use make sanitize, or name a --build-lib"
+            )
+        super().run()
 
     def build_extension(self, ext: Extension) -> None:
         if find_cxx() is None or os.name != "posix":

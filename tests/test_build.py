@@ -73,6 +73,15 @@ def test_a_source_that_does_not_compile_fails_the_build_and_says_what_to_do(tree
     assert "PLUFG_BUILD=0" in done.stderr
 
 
+def test_a_sanitized_extension_does_not_replace_the_one_in_use(tree):
+    done = run_setup(tree, "build_ext", "--inplace", PLUFG_SANITIZE="1")
+    if "no usable C++ compiler" in done.stderr:
+        pytest.skip("no C++ compiler")
+    assert done.returncode != 0
+    assert "make sanitize" in done.stderr
+    assert not list((tree / "plufg_fast").glob("*.so"))
+
+
 @pytest.mark.parametrize("archs", ["sm_80", "80,90", ";"])
 def test_bad_cuda_archs_are_named(tree, archs):
     if shutil.which("nvcc") is None:
