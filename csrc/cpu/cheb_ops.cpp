@@ -26,11 +26,6 @@ void run(const ChebSynthesis<T, I>& s) {
                 [&](const auto&, int64_t begin, int64_t end) { PLUFG_CHOOSE(cheb_synthesis, s, begin, end) });
 }
 
-template <typename T>
-T* data(const Tensor& t) {
-  return static_cast<T*>(t.mutable_data_ptr());
-}
-
 // weight_ij right_j, edge after edge: several steps on one operator read it in order instead of fetching
 // right_j from anywhere, which costs a fifth of a step.
 template <typename T, typename I>

@@ -15,6 +15,11 @@ using OptTensor = std::optional<Tensor>;
 using torch::headeronly::ScalarType;
 
 template <typename T>
+T* data(const Tensor& t) {
+  return static_cast<T*>(t.mutable_data_ptr());
+}
+
+template <typename T>
 const T* data_or_null(const OptTensor& t) {
   return t ? static_cast<const T*>(t->const_data_ptr()) : nullptr;
 }

@@ -69,11 +69,6 @@ inline Signal as_signal(const Tensor& t) {
   return {const_cast<void*>(t.const_data_ptr()), t.scalar_type() == ScalarType::BFloat16};
 }
 
-template <typename T>
-T* data(const Tensor& t) {
-  return static_cast<T*>(t.mutable_data_ptr());
-}
-
 // The operators for one device. `Launch` has static member templates scale(PlapScale), step(PlapStep) and
 // backward(PlapBackward), totals(change, rows, bands), scratch(like, numbers) for memory to work in, and says
 // the vector_bytes() that rows are filled up to.
