@@ -112,9 +112,11 @@ template <typename T>
 inline Vector<T> read(Signal x, int64_t at, int64_t left) {
   if constexpr (sizeof(T) == 4) {
     if (x.half) {
+      // A signal without channels has no memory; not even nothing may be copied from there.
       Halves h = {};
       const int64_t lanes = left < kLanes<T> ? left : kLanes<T>;
-      __builtin_memcpy(&h, static_cast<const uint16_t*>(x.data) + at, static_cast<size_t>(lanes) * 2);
+      if (lanes > 0)
+        __builtin_memcpy(&h, static_cast<const uint16_t*>(x.data) + at, static_cast<size_t>(lanes) * 2);
       return widen(h);
     }
   }
@@ -127,7 +129,8 @@ inline void write(Signal x, int64_t at, Vector<T> v, int64_t left) {
     if (x.half) {
       const Halves h = narrow(v);
       const int64_t lanes = left < kLanes<T> ? left : kLanes<T>;
-      __builtin_memcpy(static_cast<uint16_t*>(x.data) + at, &h, static_cast<size_t>(lanes) * 2);
+      if (lanes > 0)
+        __builtin_memcpy(static_cast<uint16_t*>(x.data) + at, &h, static_cast<size_t>(lanes) * 2);
       return;
     }
   }

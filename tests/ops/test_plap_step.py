@@ -104,6 +104,18 @@ def test_parity_of_bfloat16_storage_with_float32(bands: int, width: int, penalty
         assert error(expected, actual) < 1e-2
 
 
+@pytest.mark.parametrize("penalty", ["power", "rtv"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_parity_without_channels(dtype: torch.dtype, penalty: str, monkeypatch) -> None:
+    # Such a signal has no memory at all; only `make sanitize` sees it touched.
+    g = graph("self_loops", torch.int32, monkeypatch)
+    f, y, p, mu = inputs(2, 0, torch.promote_types(dtype, torch.float32))
+    args = (f.detach().to(dtype).requires_grad_(), y.detach().to(dtype).requires_grad_(), p, mu)
+    actual = results("cpp", args, g, torch.zeros(NODES, 2, 0, dtype=dtype), penalty=penalty)
+    assert [t.numel() for t in actual] == [0, 0, 0, 2, 2]
+    assert all((t == 0).all() for t in actual)
+
+
 @pytest.mark.parametrize("penalty", ["power", "nldiff"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_parity_of_many_steps_in_one_call_with_single_steps(dtype: torch.dtype, penalty: str, monkeypatch) -> None:
