@@ -44,7 +44,7 @@ inline void fetch(const T* row, int64_t channels) {
 }
 
 // sum_{j != i} a_ij x_j for rows [begin, end), channels [c, c + W), to rows `stride` apart. Which factors an
-// edge has is known to the compiler: a test per edge is felt.
+// edge has is known to the compiler, which does not move such tests out of the loop by itself.
 template <int W, bool kWeight, bool kRight, typename T, typename I>
 void gather_tile(const ChebStep<T, I>& s, int64_t begin, int64_t end, int64_t c, T* to, int64_t stride) {
   constexpr int kWidth = W < kLanes<T> ? W : kLanes<T>;
