@@ -40,8 +40,8 @@ struct Pool {
     {
       const std::lock_guard<std::mutex> lock(mutex);
       for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-        // Not one many times too large: a second call would then have to allocate.
-        if (block->bytes < wanted || block->bytes / 4 > wanted) continue;
+        // Not one much too large: what is left of it would be lost for as long as it is used.
+        if (block->bytes < wanted || block->bytes > wanted + wanted / 4 + kLargePage) continue;
         const Block found = *block;
         blocks.erase(std::next(block).base());
         bytes -= found.bytes;

@@ -3,39 +3,37 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <cstdint>
+#include <functional>
+#include <numeric>
+#include <vector>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "../cpu/scratch.h"
 
 namespace plufg {
 namespace {
 
-constexpr int64_t kLargePage = int64_t{2} << 20;
-// Below this the allocator of the C library keeps and reuses memory, and there is nothing to gain.
-constexpr int64_t kLeastBytes = 2 * kLargePage;
+// Below this the C library keeps and reuses memory itself, and there is nothing to gain.
+constexpr int64_t kLeastBytes = int64_t{1} << 20;
 
-void prefer_large_pages(const torch::stable::Tensor& t) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  const int64_t bytes = t.numel() * static_cast<int64_t>(t.element_size());
-  if (!t.is_cpu() || bytes < kLeastBytes) return;
-  const auto address = reinterpret_cast<intptr_t>(t.mutable_data_ptr());
-  const intptr_t begin = (address + kLargePage - 1) / kLargePage * kLargePage;
-  const intptr_t end = (address + bytes) / kLargePage * kLargePage;
-  // Advice only: where it is refused, small pages serve.
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), static_cast<size_t>(end - begin), MADV_HUGEPAGE);
-#else
-  (void)t;
-#endif
+int64_t size_of(torch::headeronly::ScalarType dtype) {
+  return dtype == torch::headeronly::ScalarType::Double     ? 8
+         : dtype == torch::headeronly::ScalarType::BFloat16 ? 2
+                                                            : 4;
 }
 
 }  // namespace
 
 torch::stable::Tensor allocate(const torch::stable::Tensor& like, std::initializer_list<int64_t> sizes,
                                std::optional<torch::headeronly::ScalarType> dtype) {
-  const torch::stable::Tensor t = torch::stable::new_empty(like, sizes, dtype);
-  prefer_large_pages(t);
-  return t;
+  const auto type = dtype.value_or(like.scalar_type());
+  const int64_t numbers = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  const int64_t bytes = numbers * size_of(type);
+  if (!like.is_cpu() || bytes < kLeastBytes) return torch::stable::new_empty(like, sizes, dtype);
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (size_t d = sizes.size(); d-- > 1;) strides[d - 1] = strides[d] * sizes.begin()[d];
+  const auto* memory = new Scratch(static_cast<size_t>(bytes));
+  return torch::stable::from_blob(memory->data<void>(), sizes, strides, like.device(), type,
+                                  [memory](void*) { delete memory; });
 }
 
 }  // namespace plufg

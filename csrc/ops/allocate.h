@@ -6,9 +6,8 @@
 
 namespace plufg {
 
-// An uninitialised tensor of the device of `like`. A large one on the CPU asks the system for large pages:
-// fresh memory then costs a few page faults instead of one per 4 kB, and rows gathered from it fewer misses
-// of the address translation.
+// An uninitialised tensor on the device of `like`. A large one on the CPU takes the memory that Scratch
+// keeps: from the system it would come zeroed, at the price of a step, page by page.
 torch::stable::Tensor allocate(const torch::stable::Tensor& like, std::initializer_list<int64_t> sizes,
                                std::optional<torch::headeronly::ScalarType> dtype = std::nullopt);
 
