@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build/sanitize"
 PACKAGES = FOLDER / "lib"
 LIBRARY = PACKAGES / "plufg_fast/_C.abi3.so"
-TESTS = ["tests/ops/test_cheb_step.py", "tests/ops/test_plap_step.py"]
+TESTS = [f"tests/ops/test_{stem}.py" for stem in ("cheb_step", "cheb_fused", "plap_step")]
 # What torch.compile generates is not ours, and would be built by a compiler beneath the sanitizers. With the usual
 # capture by file descriptor a report would be lost with the process that it ends.
 PYTEST = ["-q", "-x", "-p", "no:cacheprovider", "--disable-warnings", "--capture=sys", "-k", "not compiled_graph"]
