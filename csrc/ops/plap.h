@@ -162,14 +162,13 @@ std::tuple<Tensor, Tensor> plap_steps(Tensor y, Tensor rowptr, Tensor col, OptTe
       s.out = last || tol ? as_signal(out) : Signal{};
       Launch::step(s);
       if (tol) {
-        double largest = 0.0;
+        // Every band by itself: one that is not a number has not settled, nor has one that leaves zero.
+        bool settled = true;
         const auto totals = Launch::totals(s.change, problem.rows, problem.bands);
         for (size_t b = 0; b < totals.size(); b += 2) {
-          // Not a number is no reason to stop, nor is a change away from zero.
-          const double ratio = totals[b] == 0.0 ? 0.0 : std::sqrt(totals[b] / totals[b + 1]);
-          largest = ratio <= largest ? largest : ratio;
+          settled = settled && (totals[b] == 0.0 || std::sqrt(totals[b] / totals[b + 1]) < *tol);
         }
-        if (largest < *tol) break;
+        if (settled) break;
       }
       std::swap(current, next);
     }

@@ -142,6 +142,24 @@ def test_early_stop_inside_the_call_is_that_of_the_reference(tol: float) -> None
     assert actual.steps == expected.steps
     assert 2 < int(actual.steps) < 200
     torch.testing.assert_close(h, f, rtol=1e-12, atol=1e-12)
+    y[0, 0] = torch.nan  # the first band never settles, whatever the second one does
+    assert [int(ops.plap_solve(y, g, 1.5, 0.3, backend=b, **options)[1].steps) for b in ("reference", "cpp")] == [
+        201,
+        201,
+    ]
+
+
+def test_large_results_keep_their_values_while_others_come_and_go() -> None:
+    # Their memory is kept for later results, once they are gone.
+    g = graphs.graph("hub", num_nodes=200)
+    make = [lambda f: ops.plap_step(f, f, g, 1.5, 1.0), lambda f: ops.cheb_analysis(f, g, torch.ones(2, 3))]
+    signals = [torch.randn(200, 4000) for _ in range(3)]
+    held = [(f, run, run(f)) for f in signals for run in make]
+    copies = [out.clone() for _, _, out in held]
+    for f, run, out in held[::-1]:
+        assert torch.equal(run(f), out)
+    assert all(torch.equal(out, copy) for (_, _, out), copy in zip(held, copies, strict=True))
+    assert len({out.data_ptr() for _, _, out in held}) == len(held)
 
 
 @pytest.mark.parametrize("e", [-0.5, -0.315, 0.2, 1.5])
