@@ -13,8 +13,8 @@ struct Signal {
   bool half = false;
 };
 
-// What the steps of one problem share. Rows of `width` numbers hold `channels` of them and zeros behind, so
-// that they are whole vectors.
+// What the steps of one problem share. In scratch memory a row of a band has `width` numbers, its `channels`
+// and zeros behind, so that they are whole vectors; the order of rows and bands is the device's own.
 template <typename T, typename I>
 struct PlapProblem {
   const I* rowptr;  // [rows + 1]
@@ -36,7 +36,7 @@ struct PlapProblem {
 template <typename T, typename I>
 struct PlapScale : PlapProblem<T, I> {
   Signal f;
-  T* h;  // [rows, bands, width]
+  T* h;  // rows x bands x width
 };
 
 // One step:
@@ -49,13 +49,13 @@ struct PlapScale : PlapProblem<T, I> {
 // norm and z are null, and one pass over the edges does it all.
 template <typename T, typename I>
 struct PlapStep : PlapProblem<T, I> {
-  const T* h = nullptr;   // [rows, bands, width]
+  const T* h = nullptr;   // rows x bands x width
   const T* mu = nullptr;  // [bands]
   T* norm = nullptr;      // [rows, bands] N
   T* z = nullptr;         // [rows, bands]
   Signal y = {};          // [rows, bands, channels]
   Signal out = {};        // [rows, bands, channels], or no data
-  T* next = nullptr;      // [rows, bands, width] dinv_i out_i, or null: what the next step starts from
+  T* next = nullptr;      // rows x bands x width, dinv_i out_i, or null: what the next step starts from
   T* a = nullptr;         // [rows, bands], or null
   T* change = nullptr;    // [rows, bands, 2] |out_i - f_i|^2 and |f_i|^2, or null
 };
@@ -80,7 +80,7 @@ struct PlapBackward : PlapProblem<T, I> {
   Signal out = {};
   const T* a = nullptr;     // [rows, bands]
   const T* norm = nullptr;  // [rows, bands] N, null for Penalty::power
-  T* hu = nullptr;          // [rows, bands, 2, width] h and u, side by side: an edge needs both
+  T* hu = nullptr;          // rows x bands x 2 x width, h and u side by side: an edge needs both
   T* s = nullptr;           // [rows, bands]
   T* z = nullptr;           // [rows, bands], and
   T* t = nullptr;           // [rows, bands], null for Penalty::power

@@ -12,7 +12,7 @@ namespace {
 // Runs one stage of the kernels over all rows, each thread in memory of its own.
 #define PLUFG_STAGE(stage, s, cost)                                                                   \
   parallel_rows(s, (cost) * (s).bands * (s).channels, [](const auto& t, int64_t begin, int64_t end) { \
-    std::vector<T> memory(static_cast<size_t>(plap_workspace(t.bands, t.width)));                     \
+    std::vector<T> memory(static_cast<size_t>(plap_workspace(t.width)));                              \
     PLUFG_CHOOSE(stage, t, begin, end, memory.data())                                                 \
   })
 
