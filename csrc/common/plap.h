@@ -6,11 +6,12 @@
 
 namespace plufg {
 
-// A node signal [rows, bands, channels] as the caller stores it: numbers of T, or of bfloat16 where T is
-// float. Everything else is in T.
+// A node signal [rows, bands, channels] as the caller stores it: numbers of T, or of 16 bits where T is
+// float, on the CPU of bfloat16 only. Everything else is in T.
+enum class Storage : int { full, bfloat16, float16 };
 struct Signal {
   void* data = nullptr;
-  bool half = false;
+  Storage storage = Storage::full;
 };
 
 // What the steps of one problem share. Rows of `width` numbers hold `channels` of them and zeros behind, so

@@ -111,7 +111,7 @@ inline Halves narrow(Vector<float> v) {
 template <typename T>
 inline Vector<T> read(Signal x, int64_t at, int64_t left) {
   if constexpr (sizeof(T) == 4) {
-    if (x.half) {
+    if (x.storage != Storage::full) {
       // A signal without channels has no memory; not even nothing may be copied from there.
       Halves h = {};
       const int64_t lanes = left < kLanes<T> ? left : kLanes<T>;
@@ -126,7 +126,7 @@ inline Vector<T> read(Signal x, int64_t at, int64_t left) {
 template <typename T>
 inline void write(Signal x, int64_t at, Vector<T> v, int64_t left) {
   if constexpr (sizeof(T) == 4) {
-    if (x.half) {
+    if (x.storage != Storage::full) {
       const Halves h = narrow(v);
       const int64_t lanes = left < kLanes<T> ? left : kLanes<T>;
       if (lanes > 0)
@@ -351,7 +351,7 @@ enum class End { out, next, care };
 
 template <typename T, typename I>
 inline End end_of(const PlapStep<T, I>& s) {
-  if (s.change || s.y.half || s.channels != s.width) return End::care;
+  if (s.change || s.y.storage != Storage::full || s.channels != s.width) return End::care;
   return s.out.data ? (s.next ? End::care : End::out) : End::next;
 }
 

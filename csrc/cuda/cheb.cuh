@@ -5,33 +5,10 @@
 
 namespace plufg::cuda {
 
-// The channels of one row that a thread has: K vectors of V, a team's width apart, so that neighbouring
-// threads read neighbouring vectors. Rows that are wider are done in tiles.
-template <int V, int K>
-struct Channels {
-  int64_t first;
-  int stride;
-  int64_t all;
-
-  __device__ Channels(const Team& team, unsigned tile, int64_t channels)
-      : first((static_cast<int64_t>(tile) * K * team.lanes + team.lane) * V),
-        stride(team.lanes * V),
-        all(channels) {}
-
-  __device__ int64_t at(int k) const { return first + k * stride; }
-  // Vectors are whole: V is 1 where it does not divide the channels.
-  __device__ bool has(int k) const { return at(k) < all; }
-};
-
-template <typename T, int V, int K>
-struct ChebSum {
-  Pack<T, V> of[K] = {};
-};
-
 // Adds N edges of row i, the first at `e`; all of the neighbours are asked for before the first is added.
 template <int N, typename T, typename I, int V, int K>
 __device__ inline void add_edges(const ChebStep<T, I>& s, int64_t i, int64_t e, const Channels<V, K>& c,
-                                 ChebSum<T, V, K>& sum) {
+                                 Part<T, V, K>& sum) {
   int64_t j[N];
   T a[N];
   Pack<T, V> x[N][K];
@@ -59,7 +36,7 @@ __device__ inline void add_edges(const ChebStep<T, I>& s, int64_t i, int64_t e, 
 
 template <typename T, typename I, int V, int K>
 __device__ inline void gather(const ChebStep<T, I>& s, const Span& span, const Channels<V, K>& c,
-                              ChebSum<T, V, K>& sum) {
+                              Part<T, V, K>& sum) {
   constexpr int kAtOnce = 2;
   int64_t e = span.start;
   for (; e + kAtOnce <= span.stop; e += kAtOnce) add_edges<kAtOnce>(s, span.row, e, c, sum);
@@ -120,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
   const Team team(order);
   if (team.unit >= units) return;
   const Channels<V, K> c(team, blockIdx.y, step.channels);
-  ChebSum<T, V, K> sum;
+  Part<T, V, K> sum;
   if (pieces) {
     const Span span = cut.piece(step.rowptr, step.rows, step.edges, team.unit);
     if (span.size() == 0) return;

@@ -55,6 +55,15 @@ struct Team {
     return x;
   }
 
+  // N sums, which do not wait for each other.
+  template <typename T, int N>
+  __device__ void sum(T (&x)[N]) const {
+    for (int offset = lanes / 2; offset > 0; offset /= 2) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) x[n] += __shfl_xor_sync(kWholeWarp, x[n], offset);
+    }
+  }
+
   // The most that any team of the warp has.
   __device__ int most(int x) const {
     for (int offset = kWarp / 2; offset >= lanes; offset /= 2) {
@@ -75,6 +84,30 @@ inline int order_for(int64_t vectors) {
 inline unsigned blocks_for(int64_t units, int order) {
   return static_cast<unsigned>(((units << order) + kThreads - 1) / kThreads);
 }
+
+// The channels of one row that a thread has: K vectors of V, a team's width apart, so that neighbouring
+// threads read neighbouring vectors. Where a row is wider, this is one of its tiles.
+template <int V, int K>
+struct Channels {
+  int64_t first;
+  int stride;
+  int64_t all;
+
+  __device__ Channels(const Team& team, unsigned tile, int64_t channels)
+      : first((static_cast<int64_t>(tile) * K * team.lanes + team.lane) * V),
+        stride(team.lanes * V),
+        all(channels) {}
+
+  __device__ int64_t at(int k) const { return first + k * stride; }
+  // Vectors are whole: V is 1 where it does not divide the channels.
+  __device__ bool has(int k) const { return at(k) < all; }
+};
+
+// The numbers there, in registers.
+template <typename T, int V, int K>
+struct Part {
+  Pack<T, V> of[K] = {};
+};
 
 // Edges [start, stop) of a row.
 struct Span {
