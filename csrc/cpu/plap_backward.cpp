@@ -4,28 +4,11 @@
 namespace plufg::PLUFG_ISA {
 namespace {
 
-template <typename T, typename I>
-PlapBackward<T, I> band_of(PlapBackward<T, I> s, int64_t b) {
-  s.p += b;
-  s.a += b;
-  s.s += b;
-  s.hu += b * s.rows * 2 * s.width;
-  to_band(s.norm, b);
-  to_band(s.z, b);
-  to_band(s.t, b);
-  to_band(s.dp, b);
-  s.f = signal_of_band<T>(s.f, b * s.channels);
-  s.grad = signal_of_band<T>(s.grad, b * s.channels);
-  s.out = signal_of_band<T>(s.out, b * s.channels);
-  s.df = signal_of_band<T>(s.df, b * s.channels);
-  return s;
-}
-
 // h, u and s of the derivative, and z.
 template <typename T, typename I>
 void scale_rows(const PlapBackward<T, I>& s, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t node = i * s.bands;
+    const int64_t node = i * s.stride;
     const T d = s.dinv[i];
     T* h = s.hu + i * 2 * s.width;
     T* u = h + s.width;
@@ -73,7 +56,7 @@ void compare_backward(const PlapBackward<T, I>& s, const Edges<T, I>& e, const P
     const int64_t to = piece.to(e.rowptr, i);
     const Centre<T, V> h(s.hu + i * stride);
     const Centre<T, V> u(s.hu + i * stride + width);
-    const T si = s.s[i * s.bands];
+    const T si = s.s[i * s.stride];
     for (int64_t k = piece.from(e.rowptr, i); k < to; ++k) {
       prefetch(s.hu + ahead[k] * stride, bytes);
       const T* hj = s.hu + e.col[k] * stride;
@@ -91,7 +74,7 @@ void compare_backward(const PlapBackward<T, I>& s, const Edges<T, I>& e, const P
       const int64_t at = k - piece.start;
       store(w.term(0) + at * kLanes<T>, square);
       store(w.term(1) + at * kLanes<T>, mine + theirs);
-      const T sj = s.s[e.col[k] * s.bands];
+      const T sj = s.s[e.col[k] * s.stride];
       w.value(0)[at] = (R::kReceive ? si : T(0)) + (R::kSend ? sj : T(0));
       if (R::kReceive && s.dp) {
         store(w.term(2) + at * kLanes<T>, mine);
@@ -154,11 +137,11 @@ void node_rows(const PlapBackward<T, I>& s, int64_t begin, int64_t end, const Wo
       store(w.value(4) + k, zero ? Vector<T>{} : q * n2 * log);
     };
     weigh_backward<R>(s, e, piece, w, use);
-    add_values(s.bands, e.rowptr, piece, w, 2, piece.opens, s.t);
-    if (R::kReceive && s.dp) add_values(s.bands, e.rowptr, piece, w, 4, piece.opens, s.dp);
+    add_values(s.stride, e.rowptr, piece, w, 2, piece.opens, s.t);
+    if (R::kReceive && s.dp) add_values(s.stride, e.rowptr, piece, w, 4, piece.opens, s.dp);
   });
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t node = i * s.bands;
+    const int64_t node = i * s.stride;
     const T norm = s.norm[node];
     const T zbar = s.t[node];
     const T p = *s.p;
@@ -207,7 +190,7 @@ void add_gradients(const PlapBackward<T, I>& s, const Edges<T, I>& e, const Piec
       }
     }
     if (piece.closes) {
-      const int64_t at = i * s.bands * s.channels + first;
+      const int64_t at = i * s.stride * s.channels + first;
       for (int v = 0; v < V; ++v) {
         const int64_t lane = v * kLanes<T>;
         write<T>(s.df, at + lane, s.dinv[i] * acc[v], s.channels - first - lane);
@@ -234,8 +217,8 @@ void backward_rows(const PlapBackward<T, I>& s, int64_t begin, int64_t end, cons
   for_roles(s, begin, end, w.edges, [&](auto role, const Edges<T, I>& e, const Piece& piece) {
     using R = decltype(role);
     if (s.z) {
-      pair_up(s.bands, e.rowptr, e.col, piece, s.z, w, 5, true, true);
-      pair_up(s.bands, e.rowptr, e.col, piece, s.t, w, 6, R::kReceive, R::kSend);
+      pair_up(s.stride, e.rowptr, e.col, piece, s.z, w, 5, true, true);
+      pair_up(s.stride, e.rowptr, e.col, piece, s.t, w, 6, R::kReceive, R::kSend);
     }
     const int64_t count = piece.stop - piece.start;
     const auto use = [&](int64_t k, Vector<T> n2, Vector<T> q, Vector<T> mbar, Vector<T> mine) {
@@ -266,7 +249,7 @@ void backward_rows(const PlapBackward<T, I>& s, int64_t begin, int64_t end, cons
       add_gradients<v.value, R, false>(s, e, piece, w, at,
                                        [&](int64_t k) { return w.value(2)[k - piece.start]; });
     });
-    if (R::kReceive && s.dp) add_values(s.bands, e.rowptr, piece, w, 4, piece.opens && !s.z, s.dp);
+    if (R::kReceive && s.dp) add_values(s.stride, e.rowptr, piece, w, 4, piece.opens && !s.z, s.dp);
   });
 }
 
@@ -277,15 +260,15 @@ Workspace<T> workspace(const PlapBackward<T, I>& s, T* memory) {
 
 }  // namespace
 
-#define PLUFG_DEFINE_PLAP(T, I)                                                                           \
-  void plap_backward_scale(const PlapBackward<T, I>& s, int64_t begin, int64_t end, T*) {                 \
-    for (int64_t b = 0; b < s.bands; ++b) scale_rows(band_of(s, b), begin, end);                          \
-  }                                                                                                       \
-  void plap_backward_nodes(const PlapBackward<T, I>& s, int64_t begin, int64_t end, T* memory) {          \
-    for (int64_t b = 0; b < s.bands; ++b) node_rows(band_of(s, b), begin, end, workspace(s, memory));     \
-  }                                                                                                       \
-  void plap_backward(const PlapBackward<T, I>& s, int64_t begin, int64_t end, T* memory) {                \
-    for (int64_t b = 0; b < s.bands; ++b) backward_rows(band_of(s, b), begin, end, workspace(s, memory)); \
+#define PLUFG_DEFINE_PLAP(T, I)                                                                  \
+  void plap_backward_scale(const PlapBackward<T, I>& s, int64_t begin, int64_t end, T*) {        \
+    scale_rows(s, begin, end);                                                                   \
+  }                                                                                              \
+  void plap_backward_nodes(const PlapBackward<T, I>& s, int64_t begin, int64_t end, T* memory) { \
+    node_rows(s, begin, end, workspace(s, memory));                                              \
+  }                                                                                              \
+  void plap_backward(const PlapBackward<T, I>& s, int64_t begin, int64_t end, T* memory) {       \
+    backward_rows(s, begin, end, workspace(s, memory));                                          \
   }
 PLUFG_DEFINE_PLAP(float, int32_t)
 PLUFG_DEFINE_PLAP(float, int64_t)

@@ -110,7 +110,7 @@ inline Halves narrow(Vector<float> v) {
 template <typename T>
 inline Vector<T> read(Signal x, int64_t at, int64_t left) {
   if constexpr (sizeof(T) == 4) {
-    if (x.half) {
+    if (x.storage != Storage::full) {
       // A signal without channels has no memory; not even nothing may be copied from there.
       Halves h = {};
       const int64_t lanes = left < kLanes<T> ? left : kLanes<T>;
@@ -125,7 +125,7 @@ inline Vector<T> read(Signal x, int64_t at, int64_t left) {
 template <typename T>
 inline void write(Signal x, int64_t at, Vector<T> v, int64_t left) {
   if constexpr (sizeof(T) == 4) {
-    if (x.half) {
+    if (x.storage != Storage::full) {
       const Halves h = narrow(v);
       const int64_t lanes = left < kLanes<T> ? left : kLanes<T>;
       if (lanes > 0)
@@ -229,25 +229,25 @@ inline Vector<T> squares(const PlapProblem<T, I>& s, const T* weight, const Piec
 
 // x_i and x_j of every edge added, own and other end as far as they are asked for, into a value.
 template <typename T, typename I>
-void pair_up(int64_t bands, const I* rowptr, const I* col, const Piece& piece, const T* x,
+void pair_up(int64_t stride, const I* rowptr, const I* col, const Piece& piece, const T* x,
              const Workspace<T>& w, int into, bool own, bool other) {
   for (int64_t i = piece.first; i < piece.last; ++i) {
-    const T xi = own ? x[i * bands] : T(0);
+    const T xi = own ? x[i * stride] : T(0);
     for (int64_t k = piece.from(rowptr, i); k < piece.to(rowptr, i); ++k) {
-      w.value(into)[k - piece.start] = xi + (other ? x[col[k] * bands] : T(0));
+      w.value(into)[k - piece.start] = xi + (other ? x[col[k] * stride] : T(0));
     }
   }
 }
 
 // Adds a value of its edges to out of the node, for every row of a piece.
 template <typename T, typename I>
-void add_values(int64_t bands, const I* rowptr, const Piece& piece, const Workspace<T>& w, int which,
+void add_values(int64_t stride, const I* rowptr, const Piece& piece, const Workspace<T>& w, int which,
                 bool fresh, T* out) {
   for (int64_t i = piece.first; i < piece.last; ++i) {
-    T total = fresh ? T(0) : out[i * bands];
+    T total = fresh ? T(0) : out[i * stride];
     for (int64_t k = piece.from(rowptr, i); k < piece.to(rowptr, i); ++k)
       total += w.value(which)[k - piece.start];
-    out[i * bands] = total;
+    out[i * stride] = total;
   }
 }
 
@@ -263,20 +263,6 @@ template <typename T>
 inline int64_t linear_piece(const Workspace<T>& w, int64_t vectors) {
   const bool covered = vectors == 1 || vectors == 2 || vectors == 4 || vectors == 8;
   return covered ? 4096 : w.edges;
-}
-
-// Bands are worked on one after another, as problems of their own: gathered rows of one band stay in the
-// cache where those of all would not. What is in scratch memory lies band after band; of all else every
-// `bands`-th entry is the band's, from its first on.
-template <typename T>
-inline Signal signal_of_band(Signal x, int64_t first) {
-  const int64_t bytes = first * (x.half ? 2 : static_cast<int64_t>(sizeof(T)));
-  return {x.data ? static_cast<char*>(x.data) + bytes : nullptr, x.half};
-}
-
-template <typename X>
-inline void to_band(X*& x, int64_t b) {
-  if (x) x += b;
 }
 
 }  // namespace

@@ -6,21 +6,6 @@
 namespace plufg::PLUFG_ISA {
 namespace {
 
-template <typename T, typename I>
-PlapStep<T, I> band_of(PlapStep<T, I> s, int64_t b) {
-  s.p += b;
-  s.mu += b;
-  s.h += b * s.rows * s.width;
-  to_band(s.next, b * s.rows * s.width);
-  to_band(s.norm, b);
-  to_band(s.z, b);
-  to_band(s.a, b);
-  to_band(s.change, 2 * b);
-  s.y = signal_of_band<T>(s.y, b * s.channels);
-  s.out = signal_of_band<T>(s.out, b * s.channels);
-  return s;
-}
-
 // Phase one: the terms of |h_j - h_i|^2 for every edge of a piece.
 template <int V, typename T, typename I>
 void compare(const PlapStep<T, I>& s, const Piece& piece, const Workspace<T>& w) {
@@ -53,7 +38,7 @@ inline void weigh(const PlapStep<T, I>& s, const Piece& piece, const Workspace<T
 template <typename T, typename I>
 __attribute__((noinline)) void finish_with_care(const PlapStep<T, I>& s, int64_t i, int64_t first,
                                                 int vectors, const Vector<T>* acc) {
-  const int64_t node = i * s.bands;
+  const int64_t node = i * s.stride;
   const T d = s.dinv[i];
   Vector<T> changed = {};
   Vector<T> size = {};
@@ -78,7 +63,7 @@ enum class End { out, next, care };
 
 template <typename T, typename I>
 inline End end_of(const PlapStep<T, I>& s) {
-  if (s.change || s.y.half || s.channels != s.width) return End::care;
+  if (s.change || s.y.storage != Storage::full || s.channels != s.width) return End::care;
   return s.out.data ? (s.next ? End::care : End::out) : End::next;
 }
 
@@ -89,8 +74,8 @@ inline void finish(const PlapStep<T, I>& s, End end, int64_t i, int64_t first, T
   const T d = s.dinv[i];
   const T twice_mu = T(2) * *s.mu;
   const T a = T(1) / (d * d * total + twice_mu);
-  if (s.a) s.a[i * s.bands] = a;
-  const int64_t at = i * s.bands * s.channels + first;
+  if (s.a) s.a[i * s.stride] = a;
+  const int64_t at = i * s.stride * s.channels + first;
   if (end == End::care) {
     Vector<T> values[V];
     for (int v = 0; v < V; ++v) {
@@ -154,7 +139,7 @@ void step_rows(const PlapStep<T, I>& s, int64_t begin, int64_t end, const Worksp
     return;
   }
   for_pieces(s.rowptr, begin, end, w.edges, [&](const Piece& piece) {
-    if (s.z) pair_up(s.bands, s.rowptr, s.col, piece, s.z, w, 1, true, true);
+    if (s.z) pair_up(s.stride, s.rowptr, s.col, piece, s.z, w, 1, true, true);
     weigh(s, piece, w, [&](int64_t k, Vector<T>, Vector<T> q) {
       if (s.weight) q *= load(s.weight + piece.start + k, piece.stop - piece.start - k);
       if (s.z) q *= T(0.5) * load(w.value(1) + k);
@@ -171,25 +156,22 @@ void norm_rows(const PlapStep<T, I>& s, int64_t begin, int64_t end, const Worksp
     weigh(s, piece, w, [&](int64_t k, Vector<T> n2, Vector<T> q) {
       store(w.value(0) + k, n2 < Format<T>::kLeast ? Vector<T>{} : n2 * q);
     });
-    add_values(s.bands, s.rowptr, piece, w, 0, piece.opens, s.norm);
+    add_values(s.stride, s.rowptr, piece, w, 0, piece.opens, s.norm);
     if (!piece.closes) return;
     for (int64_t i = piece.first; i < piece.last; ++i) {
-      T& norm = s.norm[i * s.bands];
+      T& norm = s.norm[i * s.stride];
       norm = norm > T(0) ? raised(norm, T(1) / *s.p) : T(0);
-      s.z[i * s.bands] = norm > T(0) ? curve(s.penalty, s.parameter, norm, *s.p).z : T(0);
+      s.z[i * s.stride] = norm > T(0) ? curve(s.penalty, s.parameter, norm, *s.p).z : T(0);
     }
   });
 }
 
 template <typename T, typename I>
 void scale_rows(const PlapScale<T, I>& s, int64_t begin, int64_t end) {
-  for (int64_t b = 0; b < s.bands; ++b) {
-    for (int64_t i = begin; i < end; ++i) {
-      T* h = s.h + (b * s.rows + i) * s.width;
-      const int64_t at = (i * s.bands + b) * s.channels;
-      for (int64_t c = 0; c < s.width; c += kLanes<T>)
-        store(h + c, s.dinv[i] * read<T>(s.f, at + c, s.channels - c));
-    }
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t at = i * s.stride * s.channels;
+    for (int64_t c = 0; c < s.width; c += kLanes<T>)
+      store(s.h + i * s.width + c, s.dinv[i] * read<T>(s.f, at + c, s.channels - c));
   }
 }
 
@@ -203,10 +185,10 @@ Workspace<T> workspace(const PlapStep<T, I>& s, T* memory) {
 #define PLUFG_DEFINE_PLAP(T, I)                                                                            \
   void plap_scale(const PlapScale<T, I>& s, int64_t begin, int64_t end, T*) { scale_rows(s, begin, end); } \
   void plap_norms(const PlapStep<T, I>& s, int64_t begin, int64_t end, T* memory) {                        \
-    for (int64_t b = 0; b < s.bands; ++b) norm_rows(band_of(s, b), begin, end, workspace(s, memory));      \
+    norm_rows(s, begin, end, workspace(s, memory));                                                        \
   }                                                                                                        \
   void plap_step(const PlapStep<T, I>& s, int64_t begin, int64_t end, T* memory) {                         \
-    for (int64_t b = 0; b < s.bands; ++b) step_rows(band_of(s, b), begin, end, workspace(s, memory));      \
+    step_rows(s, begin, end, workspace(s, memory));                                                        \
   }
 PLUFG_DEFINE_PLAP(float, int32_t)
 PLUFG_DEFINE_PLAP(float, int64_t)
