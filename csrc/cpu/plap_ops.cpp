@@ -19,6 +19,7 @@ namespace {
 
 struct CpuLaunch {
   static constexpr bool kWaits = true;
+  static constexpr bool kFloat16 = false;
 
   explicit CpuLaunch(const Tensor&) {}
 

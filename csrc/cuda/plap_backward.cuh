@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int v = 0; v < V; ++v) {
           share.add(h.of[m].at[v], u.of[m].at[v], other_h.of[m].at[v], other_u.of[m].at[v], side.receives,
-                   side.sends);
+                    side.sends);
         }
       }
       const EdgeSums<T> sums = share.over(team, side.receives && s.dp);

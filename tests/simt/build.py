@@ -55,8 +55,16 @@ def build(stem: str, *extra: str, sanitized: bool | None = None) -> Path:
     assert torch is not None
     assert torch.origin is not None
     # torch brings pybind11 along.
-    headers = ["-isystem", str(Path(torch.origin).parent / "include"), "-isystem", str(python)]
+    folder = Path(torch.origin).parent
+    headers = [
+        "-isystem",
+        str(folder / "include"),
+        "-DTORCH_TARGET_VERSION=0x020d000000000000",
+        "-isystem",
+        str(python),
+    ]
     command = [*compiler(), *FLAGS, *extra, *(SANITIZERS if sanitized else []), *headers, str(FOLDER / f"{stem}.cpp")]
+    command += [f"-L{folder / 'lib'}", "-ltorch_cpu"]
     if os.environ.get("PLUFG_WERROR") == "1" and not sanitized:  # warnings are unreliable in instrumented code
         command.append("-Werror")
 
@@ -65,7 +73,7 @@ def build(stem: str, *extra: str, sanitized: bool | None = None) -> Path:
     version = subprocess.run([command[0], "--version"], capture_output=True, env=environment).stdout
     key = hashlib.sha256(shlex.join(command).encode() + version)
     sources = [path for pattern in ("*.cpp", "*.h", "*.cuh") for path in FOLDER.glob(pattern)]
-    sources += [*(ROOT / "csrc/common").glob("*"), *(ROOT / "csrc/cuda").glob("*.cuh")]
+    sources += [path for path in (ROOT / "csrc").rglob("*") if path.is_file()]
     for source in sorted(sources):
         key.update(source.name.encode() + source.read_bytes())
 
