@@ -1,8 +1,8 @@
 #pragma once
 
-// CUDA on a CPU, for tests: include this file and then a `.cuh` of csrc/cuda, and a plain C++20 compiler builds
-// its kernels as they are. Every thread of a block is a fiber that runs until it has to wait for others; who
-// runs next is drawn from a seed. README.md beside this file says what that can and cannot show.
+// CUDA on a CPU, for tests: include this file and then a `.cuh` of csrc/cuda, and a plain C++20 compiler
+// builds its kernels as they are. Every thread of a block is a fiber that runs until it has to wait for
+// others; who runs next is drawn from a seed. README.md beside this file says what that can and cannot show.
 //
 // One launch at a time: the engine belongs to the process and knows no locks.
 
@@ -41,10 +41,11 @@
 
 #include "device.h"
 
-// ------------------------------------------------------------------------------------------ words of the language
+// ------------------------------------------------------------------------------------------ words of the
+// language
 
-// Of internal linkage, as AddressSanitizer guards no variable that several translation units may define: this is
-// what puts red zones around the static shared arrays of a kernel template.
+// Of internal linkage, as AddressSanitizer guards no variable that several translation units may define: this
+// is what puts red zones around the static shared arrays of a kernel template.
 #define __global__ [[maybe_unused]] static
 #define __device__
 #define __host__
@@ -60,7 +61,8 @@
   PLUFG_LAUNCH_SHARED(kernel, blocks, threads, 0, stream, __VA_ARGS__)
 #define PLUFG_LAUNCH_SHARED(kernel, blocks, threads, bytes, stream, ...) \
   (static_cast<void>(stream), ::simt::launch(kernel, (blocks), (threads), (bytes), __VA_ARGS__))
-#define PLUFG_DYNAMIC_SHARED(type, name) type* const name = static_cast<type*>(::simt::engine.dynamic_shared())
+#define PLUFG_DYNAMIC_SHARED(type, name) \
+  type* const name = static_cast<type*>(::simt::engine.dynamic_shared())
 
 inline uint3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
@@ -84,7 +86,8 @@ inline std::string text(const Site& at) {
   return path.substr(path.rfind('/') + 1) + ":" + std::to_string(at.line());
 }
 
-// --------------------------------------------------------------------------------------------------------- fibers
+// ---------------------------------------------------------------------------------------------------------
+// fibers
 
 #if !defined(SIMT_UCONTEXT)
 // What swapcontext does, without its two calls of the kernel for signals that nobody masks here.
@@ -129,7 +132,8 @@ struct Fiber {
 
 inline Fiber* left = nullptr;  // the fiber that the running one was entered from
 
-// After every arrival on a stack. The bounds of the stack left behind are the only way to learn those of main.
+// After every arrival on a stack. The bounds of the stack left behind are the only way to learn those of
+// main.
 inline void arrive([[maybe_unused]] Fiber* self) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(self ? self->fake_stack : nullptr, &left->bottom, &left->size);
@@ -175,15 +179,16 @@ inline std::unique_ptr<Fiber> make_fiber(size_t number, void (*entry)()) {
   return fiber;
 }
 
-// ---------------------------------------------------------------------------------------------------- shared memory
+// ---------------------------------------------------------------------------------------------------- shared
+// memory
 
 struct Span {
   unsigned char* data;
   size_t bytes;
 };
 
-// Sixteen bits that are a NaN in every format however often they are repeated (in double precision a signalling
-// one), and as an integer an index far out of bounds.
+// Sixteen bits that are a NaN in every format however often they are repeated (in double precision a
+// signalling one), and as an integer an index far out of bounds.
 inline constexpr uint16_t kPoison = 0x7ff4;
 
 __attribute__((no_sanitize("address"))) inline void poison(const Span& span) {
@@ -191,8 +196,8 @@ __attribute__((no_sanitize("address"))) inline void poison(const Span& span) {
 }
 
 // The symbol table of the file that this code was loaded from. It tells the names of kernels, and where their
-// static shared variables are: a macro before a declaration cannot learn the address, and compilers do not put
-// variables of templates into a section of ours.
+// static shared variables are: a macro before a declaration cannot learn the address, and compilers do not
+// put variables of templates into a section of ours.
 struct Symbols {
   std::map<const void*, std::string> functions;
   std::map<std::string, Span> variables;
@@ -230,14 +235,16 @@ struct Symbols {
   std::vector<Span> shared(const std::string& kernel) const {
     const std::string prefix = "_ZZ" + kernel.substr(2) + "E";
     std::vector<Span> spans;
-    for (auto at = variables.lower_bound(prefix); at != variables.end() && at->first.starts_with(prefix); ++at) {
+    for (auto at = variables.lower_bound(prefix); at != variables.end() && at->first.starts_with(prefix);
+         ++at) {
       spans.push_back(at->second);
     }
     return spans;
   }
 };
 
-// ----------------------------------------------------------------------------------------------------------- engine
+// -----------------------------------------------------------------------------------------------------------
+// engine
 
 enum class State : uint8_t { ready, at_block, at_warp, at_active, ended };
 
@@ -277,7 +284,8 @@ class Engine {
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
     const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
     if (threads < 1 || threads > 1024 || block.z > 64) refuse("a block of " + text(block) + " threads");
-    if (blocks < 1 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535) refuse("a grid of " + text(grid));
+    if (blocks < 1 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535)
+      refuse("a grid of " + text(grid));
     if (bytes > 48 * 1024) refuse(std::to_string(bytes) + " bytes of dynamic shared memory");
 
     // From the heap and of the very size: AddressSanitizer watches both ends.
@@ -305,9 +313,9 @@ class Engine {
   // All threads of the block; returns how many votes were not zero.
   uint64_t meet_block(const char* what, bool vote, Site at) {
     stop_at(State::at_block, what, at, 0, -1, vote);
-    if (++arrived_ == threads_.size() && std::all_of(threads_.begin(), threads_.end(), [&](const Thread& other) {
-          return other.meets(*current_);
-        })) {
+    if (++arrived_ == threads_.size() &&
+        std::all_of(threads_.begin(), threads_.end(),
+                    [&](const Thread& other) { return other.meets(*current_); })) {
       uint64_t votes = 0;
       for (const Thread& thread : threads_) votes += thread.given;
       for (Thread& thread : threads_) release(thread, votes);
@@ -329,8 +337,8 @@ class Engine {
       if (warp[other].given) votes |= uint64_t{1} << other;
       const int read = warp[other].source;
       if (read >= 0 && !(mask >> read & 1)) {
-        refuse(std::string(what) + " in thread " + text(warp[other].index) + " reads lane " + std::to_string(read) +
-                   ", which is not in the mask",
+        refuse(std::string(what) + " in thread " + text(warp[other].index) + " reads lane " +
+                   std::to_string(read) + ", which is not in the mask",
                at);
       }
     }
@@ -378,7 +386,8 @@ class Engine {
 
   void stop_at(State state, const char* what, Site at, unsigned mask, int source, uint64_t given) {
     Thread& self = *current_;
-    self.state = state, self.what = what, self.at = at, self.mask = mask, self.source = source, self.given = given;
+    self.state = state, self.what = what, self.at = at, self.mask = mask, self.source = source,
+    self.given = given;
   }
 
   void release(Thread& thread, uint64_t got) {
@@ -402,7 +411,8 @@ class Engine {
     ready_.clear();
     for (size_t i = 0; i < threads_.size(); ++i) {
       const auto number = static_cast<unsigned>(i);
-      threads_[i] = Thread{{number % blockDim.x, number / blockDim.x % blockDim.y, number / blockDim.x / blockDim.y}};
+      threads_[i] =
+          Thread{{number % blockDim.x, number / blockDim.x % blockDim.y, number / blockDim.x / blockDim.y}};
       ready_.push_back(&threads_[i]);
     }
     arrived_ = ended_ = 0;
@@ -570,7 +580,8 @@ inline int segment(const char* what, int width, Site at) {
 
 }  // namespace simt
 
-// ------------------------------------------------------------------------------------------------------- intrinsics
+// -------------------------------------------------------------------------------------------------------
+// intrinsics
 
 inline void __syncthreads(simt::Site at = simt::Site::current()) {
   simt::engine.meet_block("__syncthreads", false, at);
@@ -599,21 +610,23 @@ inline int __all_sync(unsigned mask, int vote, simt::Site at = simt::Site::curre
 }
 inline unsigned __activemask(simt::Site at = simt::Site::current()) { return simt::engine.active(at); }
 
-// As the hardware does: a lane that would reach beyond the end of its segment (for _up: before its start) gets
-// its own value.
+// As the hardware does: a lane that would reach beyond the end of its segment (for _up: before its start)
+// gets its own value.
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32, simt::Site at = simt::Site::current()) {
   const int first = simt::segment("__shfl_sync", width, at);
   return simt::shuffle("__shfl_sync", mask, value, first + (source & (width - 1)), at);
 }
 template <typename T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, simt::Site at = simt::Site::current()) {
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                 simt::Site at = simt::Site::current()) {
   const int first = simt::segment("__shfl_up_sync", width, at), lane = simt::engine.lane();
   const bool inside = delta <= static_cast<unsigned>(lane - first);
   return simt::shuffle("__shfl_up_sync", mask, value, inside ? lane - static_cast<int>(delta) : lane, at);
 }
 template <typename T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, simt::Site at = simt::Site::current()) {
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                   simt::Site at = simt::Site::current()) {
   const int first = simt::segment("__shfl_down_sync", width, at), lane = simt::engine.lane();
   const bool inside = delta < static_cast<unsigned>(first + width - lane);
   return simt::shuffle("__shfl_down_sync", mask, value, inside ? lane + static_cast<int>(delta) : lane, at);
