@@ -7,42 +7,25 @@
 // One launch at a time: the engine belongs to the process and knows no locks.
 
 #include <cxxabi.h>
-#include <dlfcn.h>
-#include <elf.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <source_location>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
 
-#if !defined(__x86_64__) && !defined(SIMT_UCONTEXT)
-#define SIMT_UCONTEXT
-#endif
-#if defined(SIMT_UCONTEXT)
-#include <ucontext.h>
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 #include "device.h"
-
-// ------------------------------------------------------------------------------------------ words of the
-// language
+#include "fiber.h"
+#include "symbols.h"
 
 // Of internal linkage, as AddressSanitizer guards no variable that several translation units may define: this
 // is what puts red zones around the static shared arrays of a kernel template.
@@ -70,11 +53,6 @@ inline constexpr int warpSize = 32;
 
 namespace simt {
 
-// A kernel that breaks a rule, with where and how.
-struct Error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 using Site = std::source_location;
 
 inline std::string text(const uint3& at) {
@@ -85,166 +63,6 @@ inline std::string text(const Site& at) {
   const std::string path = at.file_name();
   return path.substr(path.rfind('/') + 1) + ":" + std::to_string(at.line());
 }
-
-// ---------------------------------------------------------------------------------------------------------
-// fibers
-
-#if !defined(SIMT_UCONTEXT)
-// What swapcontext does, without its two calls of the kernel for signals that nobody masks here.
-asm(R"(
-  .pushsection .text
-  .weak simt_swap
-  .hidden simt_swap
-  .type simt_swap, @function
-simt_swap:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-  .size simt_swap, .-simt_swap
-  .popsection
-)");
-extern "C" void simt_swap(void** save, void* resume);
-#endif
-
-struct Fiber {
-#if defined(SIMT_UCONTEXT)
-  ucontext_t context;
-#else
-  void* context = nullptr;  // its stack pointer
-#endif
-  // For AddressSanitizer, which has to know on which stack it is.
-  void* fake_stack = nullptr;
-  const void* bottom = nullptr;
-  size_t size = 0;
-};
-
-inline Fiber* left = nullptr;  // the fiber that the running one was entered from
-
-// After every arrival on a stack. The bounds of the stack left behind are the only way to learn those of
-// main.
-inline void arrive([[maybe_unused]] Fiber* self) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(self ? self->fake_stack : nullptr, &left->bottom, &left->size);
-#endif
-}
-
-inline void swap(Fiber& from, Fiber& to) {
-  left = &from;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&from.fake_stack, to.bottom, to.size);
-#endif
-#if defined(SIMT_UCONTEXT)
-  swapcontext(&from.context, &to.context);
-#else
-  simt_swap(&from.context, to.context);
-#endif
-  arrive(&from);
-}
-
-inline std::unique_ptr<Fiber> make_fiber(size_t number, void (*entry)()) {
-  constexpr size_t kGuard = 4096, kSize = 256 * 1024;
-  void* memory = mmap(nullptr, kGuard + kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  mprotect(memory, kGuard, PROT_NONE);
-  auto fiber = std::make_unique<Fiber>();
-  auto* const bottom = static_cast<unsigned char*>(memory) + kGuard;
-  // Stacks that all start at the same place of a page would fight for the same few lines of the cache.
-  const size_t size = kSize - number % 32 * 192 / 16 * 16;
-  fiber->bottom = bottom;
-  fiber->size = size;
-#if defined(SIMT_UCONTEXT)
-  getcontext(&fiber->context);
-  fiber->context.uc_stack.ss_sp = bottom;
-  fiber->context.uc_stack.ss_size = size;
-  fiber->context.uc_link = nullptr;
-  makecontext(&fiber->context, entry, 0);
-#else
-  // What simt_swap takes off the stack: six registers and where to go; one more word aligns as a call would.
-  auto** const top = reinterpret_cast<void**>(bottom + size);
-  top[-2] = reinterpret_cast<void*>(entry);
-  fiber->context = top - 8;
-#endif
-  return fiber;
-}
-
-// ---------------------------------------------------------------------------------------------------- shared
-// memory
-
-struct Span {
-  unsigned char* data;
-  size_t bytes;
-};
-
-// Sixteen bits that are a NaN in every format however often they are repeated (in double precision a
-// signalling one), and as an integer an index far out of bounds.
-inline constexpr uint16_t kPoison = 0x7ff4;
-
-__attribute__((no_sanitize("address"))) inline void poison(const Span& span) {
-  for (size_t i = 0; i < span.bytes; ++i) span.data[i] = static_cast<unsigned char>(kPoison >> (i % 2 * 8));
-}
-
-// The symbol table of the file that this code was loaded from. It tells the names of kernels, and where their
-// static shared variables are: a macro before a declaration cannot learn the address, and compilers do not
-// put variables of templates into a section of ours.
-struct Symbols {
-  std::map<const void*, std::string> functions;
-  std::map<std::string, Span> variables;
-
-  Symbols() {
-    Dl_info here{};
-    dladdr(reinterpret_cast<void*>(&poison), &here);
-    std::ifstream file(here.dli_fname, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    const auto* const elf = reinterpret_cast<const Elf64_Ehdr*>(bytes.data());
-    const auto* const sections = reinterpret_cast<const Elf64_Shdr*>(bytes.data() + elf->e_shoff);
-    for (int s = 0; s < elf->e_shnum; ++s) {
-      if (sections[s].sh_type != SHT_SYMTAB) continue;
-      const char* const names = bytes.data() + sections[sections[s].sh_link].sh_offset;
-      const auto* const symbols = reinterpret_cast<const Elf64_Sym*>(bytes.data() + sections[s].sh_offset);
-      for (size_t i = 0; i < sections[s].sh_size / sizeof(Elf64_Sym); ++i) {
-        const Elf64_Sym& symbol = symbols[i];
-        auto* const address = static_cast<unsigned char*>(here.dli_fbase) + symbol.st_value;
-        const auto type = ELF64_ST_TYPE(symbol.st_info);
-        // Without initial value, as shared variables are; the constants of a kernel have one.
-        const bool blank = symbol.st_shndx < elf->e_shnum && sections[symbol.st_shndx].sh_type == SHT_NOBITS;
-        if (type == STT_FUNC) functions[address] = names + symbol.st_name;
-        if (type == STT_OBJECT && blank) variables[names + symbol.st_name] = {address, symbol.st_size};
-      }
-    }
-  }
-
-  // Mangled; a kernel is of internal linkage, which its name tells with an L that nvcc's does not have.
-  const std::string& name(const void* kernel) const {
-    const auto at = functions.find(kernel);
-    if (at == functions.end()) throw Error("simt: a kernel without a symbol; link without -s");
-    return at->second;
-  }
-
-  std::vector<Span> shared(const std::string& kernel) const {
-    const std::string prefix = "_ZZ" + kernel.substr(2) + "E";
-    std::vector<Span> spans;
-    for (auto at = variables.lower_bound(prefix); at != variables.end() && at->first.starts_with(prefix);
-         ++at) {
-      spans.push_back(at->second);
-    }
-    return spans;
-  }
-};
-
-// -----------------------------------------------------------------------------------------------------------
-// engine
 
 enum class State : uint8_t { ready, at_block, at_warp, at_active, ended };
 
@@ -270,8 +88,8 @@ struct Thread {
 class Engine {
  public:
   void seed(uint64_t value) { random_ = value; }
+  // How often each kernel has run to its end, by its name as c++filt shows that of nvcc.
   const std::map<std::string, long>& launches() const { return launches_; }
-  void forget_launches() { launches_.clear(); }
 
   void launch(const void* kernel, dim3 grid, dim3 block, size_t bytes, const std::function<void()>& body) {
     static const Symbols symbols;
@@ -280,7 +98,6 @@ class Engine {
     const std::unique_ptr<char, decltype(&std::free)> demangled(
         abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), &std::free);
     kernel_ = demangled.get();
-    ++launches_[kernel_];
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
     const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
     if (threads < 1 || threads > 1024 || block.z > 64) refuse("a block of " + text(block) + " threads");
@@ -306,6 +123,7 @@ class Engine {
       for (const Span& span : shared) poison(span);
       run_block();
     }
+    ++launches_[kernel_];
   }
 
   void* dynamic_shared() const { return dynamic_.data; }
@@ -579,9 +397,6 @@ inline int segment(const char* what, int width, Site at) {
 }
 
 }  // namespace simt
-
-// -------------------------------------------------------------------------------------------------------
-// intrinsics
 
 inline void __syncthreads(simt::Site at = simt::Site::current()) {
   simt::engine.meet_block("__syncthreads", false, at);
