@@ -81,7 +81,8 @@ struct Thread {
   bool waits() const { return state != State::ready && state != State::ended; }
   bool meets(const Thread& other) const {
     return state == other.state && mask == other.mask && what == other.what && at.line() == other.at.line() &&
-           at.column() == other.at.column() && std::strcmp(at.file_name(), other.at.file_name()) == 0;
+           at.column() == other.at.column() &&
+           (at.file_name() == other.at.file_name() || !std::strcmp(at.file_name(), other.at.file_name()));
   }
 };
 
