@@ -28,7 +28,7 @@ __all__ = ["SolveInfo", "divergence", "edge_gradient", "plap_energy", "plap_solv
 class SolveInfo(NamedTuple):
     """How a solve went; tensors, so that reading them is the caller's choice."""
 
-    steps: Tensor  # int64 scalar: steps taken, with those that carry gradient
+    steps: Tensor  # int64 scalar on the device of the signal: steps taken, with those that carry gradient
     residual: Tensor  # scalar: relative change of the last step, of the band that changed most
 
 
@@ -112,7 +112,7 @@ def plap_solve(
 
     problem, y = call.problem(), call.y
     silent = warmup if grad == "unroll" else warmup + steps - 1
-    f, taken = solvers.iterate(y, problem, silent, tol) if silent else (y, torch.zeros((), dtype=torch.int64))
+    f, taken = solvers.iterate(y, problem, silent, tol) if silent else (y, y.new_zeros((), dtype=torch.int64))
     if grad == "unroll":
         for _ in range(steps):
             before, f = f, problem.step(f, y)
@@ -235,9 +235,9 @@ class _Call:
         self.serving = _serving(where, backend, g.device.type, mode, solver)
         # Half precision is storage; sums over many edges need more.
         self.work = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
-        # The compiled kernels read and write bfloat16 themselves; a fixed point is not to be had in eight bits.
-        half = (self.serving, y.dtype, grad) == ("cpp", torch.bfloat16, "unroll")
-        self.storage = y.dtype if half else self.work
+        # The compiled kernels read and write 16 bits themselves; a fixed point is not to be had in so few.
+        half = (torch.bfloat16,) if g.device.type == "cpu" else (torch.bfloat16, torch.float16)
+        self.storage = y.dtype if (self.serving, grad) == ("cpp", "unroll") and y.dtype in half else self.work
         self.y = self.signal("y", y)
         checks.number(where, "eps", eps, least=0.0)
         self.eps = eps
