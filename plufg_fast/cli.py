@@ -233,8 +233,8 @@ def train(
             task = bar.add_task("loading", total=runs * epochs, val="?")
 
             def progress(run: int) -> experiment.Progress:
-                def step(epoch: int, accuracy: float) -> None:
-                    bar.update(task, completed=run * epochs + epoch, val=f"{accuracy:6.1%}")
+                def step(epoch: experiment.Epoch) -> None:
+                    bar.update(task, completed=run * epochs + epoch.number, val=f"{epoch.val_accuracy:6.1%}")
 
                 bar.update(task, description=f"run {run + 1} of {runs}")
                 return step
