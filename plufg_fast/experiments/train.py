@@ -7,6 +7,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -279,53 +280,65 @@ def train(
     if config.runs < 1:
         raise ValueError(f"train: expected runs >= 1, got {config.runs}")
     records = None if out is None else Records(Path(out) / "results.jsonl")
+    keys = [run_key(config, run) for run in range(config.runs)]
     results: dict[int, Result] = {}
-    model: nn.Module | None = None
 
-    def finished(run: int, key: str) -> bool:
-        found = None if records is None else records.get(key)
+    def is_finished(run: int) -> bool:
+        if run in results:
+            return True
+        found = None if records is None else records.get(keys[run])
         if found is None or not (checkpoints is None or checkpoint_path(checkpoints, config, run).exists()):
             return False
         results[run] = Result(**found["result"])
         return True
 
-    def do(run: int, key: str) -> None:
-        nonlocal data, model
-        if data is None:
-            data = load_data(config)
-        if model is None:
-            model = build_model(config, data)
-        state = None if out is None else Path(out) / "unfinished" / f"{key}.pt"
-        follow = None if progress is None else progress(run)
-        masks, result = run_once(config, run, data, model, progress=follow, state=state, save_every=save_every)
-        results[run] = result
+    left = [run for run in range(config.runs) if not is_finished(run)]
+    if not left:
+        return [results[run] for run in range(config.runs)]
+    if data is None:
+        data = load_data(config)
+    model = build_model(config, data)
+    masks = {run: draw_split(config, run, data) for run in left}
+
+    def do(run: int) -> None:
+        result = run_once(
+            config,
+            run,
+            data,
+            model,
+            masks[run],
+            progress=None if progress is None else progress(run),
+            state=None if out is None else Path(out) / "unfinished" / f"{keys[run]}.pt",
+            save_every=save_every,
+        )
         # First the network, then the line that says that all of the run is there.
         if checkpoints is not None:
             save(checkpoint_path(checkpoints, config, run), checkpoint(config, run, data, model, result))
-        if records is not None:
-            records.append(key, record(config, run, masks, result))
-            finished(run, key)  # what is on record counts, for the caller as for everybody
+        if records is None:
+            results[run] = result
+        else:
+            records.append(keys[run], record(config, run, masks[run], result))
+            is_finished(run)  # what is on record counts, for the caller as for everybody
 
     # First all that nobody is at, then what others began and may have left.
-    for wait in (False, True):
-        for run in range(config.runs):
-            key = run_key(config, run)
-            if run in results or finished(run, key):
-                continue
-            if records is None:
-                do(run, key)
-                continue
-            with records.claim(key, wait) as mine:
-                if mine and not finished(run, key):
-                    do(run, key)
+    for run, wait in [(run, wait) for wait in (False, True) for run in left]:
+        if is_finished(run):
+            continue
+        with nullcontext(True) if records is None else records.claim(keys[run], wait) as mine:
+            if mine and not is_finished(run):
+                do(run)
     return [results[run] for run in range(config.runs)]
 
 
-def run_once(config: TrainConfig, run: int, data: Data, model: nn.Module, **options: Any) -> tuple[Split, Result]:
-    """One run of a configuration, from 0: its split and what came of it. ``options`` are further ones of `fit`."""
-    seed = config.seed + run
-    masks = split(data, config.split, None if config.split == "released" else seed, **config.split_options)
-    result = fit(
+def draw_split(config: TrainConfig, run: int, data: Data) -> Split:
+    """The nodes that a run trains, validates and tests on."""
+    seed = None if config.split == "released" else config.seed + run
+    return split(data, config.split, seed, **config.split_options)
+
+
+def run_once(config: TrainConfig, run: int, data: Data, model: nn.Module, masks: Split, **options: Any) -> Result:
+    """One run of a configuration, from 0. ``options`` are further ones of :func:`fit`."""
+    return fit(
         model,
         data,
         masks,
@@ -334,10 +347,9 @@ def run_once(config: TrainConfig, run: int, data: Data, model: nn.Module, **opti
         weight_decay=config.weight_decay,
         epochs=config.epochs,
         patience=config.patience,
-        seed=seed,
+        seed=config.seed + run,
         **options,
     )
-    return masks, result
 
 
 def load_data(config: TrainConfig) -> Data:
