@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import platform
 import statistics
@@ -21,6 +22,7 @@ from torch_geometric.data import Data
 from ..data import Split, csbm, load, majority_accuracy, split
 from ..nn.conv.base import Exponent
 from ..nn.models import Dims, build
+from ..nn.sparse import sparse_features
 from .records import Records, key_of
 
 SCHEDULES: Final = ("constant", "cosine", "plateau")
@@ -106,7 +108,8 @@ def fit(
 
     Args:
         model: A network of :mod:`plufg_fast.nn.models`, or any module called and reset like them.
-        data: The graph: ``x``, ``edge_index``, ``y`` and optionally ``edge_weight``.
+        data: The graph: ``x``, ``edge_index``, ``y`` and optionally ``edge_weight``. Where ``x`` is mostly zeros the
+            networks of this package get it as a sparse matrix.
         split: The nodes to train, validate and test on.
         lr: Adam's learning rate.
         schedule: What becomes of it: ``"constant"`` (the paper's), ``"cosine"`` (falls to 0 over ``epochs``) or
@@ -160,6 +163,7 @@ def fit(
     if state is not None and Path(state).exists():
         now = _restore(Path(state), arguments, parts)
     edge_weight = data.get("edge_weight")
+    x = sparse_features(data.x) if getattr(model, "takes_sparse_features", False) else data.x
     train_loss, val_loss, val_accuracies = now["train_loss"], now["val_loss"], now["val_accuracies"]
     start = time.perf_counter() - now["seconds"]
     for epoch in range(len(train_loss) + 1, epochs + 1):
@@ -168,7 +172,7 @@ def fit(
             break
         model.train()
         optimizer.zero_grad()
-        out = model(data.x, data.edge_index, edge_weight)
+        out = model(x, data.edge_index, edge_weight)
         loss = F.nll_loss(out[split.train], data.y[split.train])
         train_loss.append(loss.item())
         loss.backward()  # type: ignore[no-untyped-call]
@@ -176,7 +180,7 @@ def fit(
 
         model.eval()
         with torch.no_grad():
-            out = model(data.x, data.edge_index, edge_weight)
+            out = model(x, data.edge_index, edge_weight)
         val_loss.append(F.nll_loss(out[split.val], data.y[split.val]).item())
         if not math.isfinite(train_loss[-1] + val_loss[-1]):
             raise FloatingPointError(f"fit: loss {train_loss[-1]}, then {val_loss[-1]}, in epoch {epoch}")
@@ -297,6 +301,9 @@ def train(
         return [results[run] for run in range(config.runs)]
     if data is None:
         data = load_data(config)
+    # Here for all runs together; a caller's graph stays as it is.
+    data = copy.copy(data)
+    data.x = sparse_features(data.x)
     model = build_model(config, data)
     masks = {run: draw_split(config, run, data) for run in left}
 
