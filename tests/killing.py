@@ -6,7 +6,7 @@ import signal
 
 # Its server imports torch once, and its children start in milliseconds; it has no threads that a fork could break.
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["torch", "torch_geometric.nn", "plufg_fast.experiments.train"])
+context.set_forkserver_preload(["torch", "torch_geometric.nn", "plufg_fast.experiments.search", "optuna"])
 
 
 class Victim:
@@ -73,3 +73,10 @@ def train_runs(say, config, out, save_every):
         return lambda epoch: say((run, epoch.number))
 
     train(config, out, progress, checkpoints=out / "networks", save_every=save_every)
+
+
+def search_trials(say, config, space, out, options):
+    """Search, and tell about every epoch."""
+    from plufg_fast.experiments.search import search
+
+    search(config, space, out, **options, progress=lambda step: say((step.trial, step.run, step.epoch.number)))

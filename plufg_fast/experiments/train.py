@@ -165,11 +165,11 @@ def fit(
     edge_weight = data.get("edge_weight")
     x = sparse_features(data.x) if getattr(model, "takes_sparse_features", False) else data.x
     train_loss, val_loss, val_accuracies = now["train_loss"], now["val_loss"], now["val_accuracies"]
-    start = time.perf_counter() - now["seconds"]
     for epoch in range(len(train_loss) + 1, epochs + 1):
         # Here, not behind the last epoch: a saved fit may have been about to stop.
         if patience is not None and epoch - 1 - now["best_epoch"] >= patience:
             break
+        start = time.perf_counter()
         model.train()
         optimizer.zero_grad()
         out = model(x, data.edge_index, edge_weight)
@@ -195,7 +195,7 @@ def fit(
             scheduler.step(val_loss[-1])
         else:
             scheduler.step()
-        now["seconds"] = time.perf_counter() - start
+        now["seconds"] += time.perf_counter() - start
         if state is not None and epoch % save_every == 0 and epoch < epochs:
             _save_state(Path(state), arguments, parts, now)
         if progress is not None:
