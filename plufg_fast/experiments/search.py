@@ -482,12 +482,15 @@ def _evaluate(
                         **circumstances(),
                     }
                     records.append(key, entry)
+                state.unlink(missing_ok=True)
             found = records.get(key)
             assert found is not None
             entries.append(found)
     except optuna.TrialPruned:
+        _remove(states)
         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     except FloatingPointError as error:
+        _remove(states)
         trial.set_user_attr("error", str(error))
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
     else:
@@ -496,6 +499,10 @@ def _evaluate(
         trial.set_user_attr("val_loss", statistics.fmean(entry["val_loss"] for entry in entries))
         trial.set_user_attr("seconds", math.fsum(entry["seconds"] for entry in entries))
         study.tell(trial, mean)
+
+
+def _remove(states: Sequence[Path]) -> None:
+    """Unfinished runs of a trial that is over; before the study hears of it, for nobody looks at it after that."""
     for state in states:
         state.unlink(missing_ok=True)
 
