@@ -21,7 +21,7 @@ def hub(nodes: int = 3000) -> Graph:
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
-@pytest.mark.parametrize("width", [1, 3, 17, 32, 33, 64, 130, 300])
+@pytest.mark.parametrize("width", [1, 3, 17, 32, 33, 64, 100, 130, 300])
 @pytest.mark.parametrize("kind", KINDS)
 def test_parity_of_values_and_gradients(device, kind, width, index, dtype, penalty, monkeypatch) -> None:
     assert_parity(graph(kind, index, monkeypatch), width, dtype, penalty, device)

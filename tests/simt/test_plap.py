@@ -15,7 +15,7 @@ NODES = 26  # one row of 24 edges, in two or three pieces; most others of 2 to 4
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
-@pytest.mark.parametrize("width", [1, 3, 17, 32, 33, 64, 130, 300])
+@pytest.mark.parametrize("width", [1, 3, 17, 32, 33, 64, 100, 130, 300])
 @pytest.mark.parametrize("kind", KINDS)
 def test_parity_of_values_and_gradients(emulated, kind, width, index, dtype, penalty, monkeypatch) -> None:
     assert_parity(graph(kind, index, monkeypatch, NODES), width, dtype, penalty)

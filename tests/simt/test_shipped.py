@@ -40,7 +40,7 @@ def test_every_kernel_that_is_shipped_runs_in_a_parity_test(usages, emulated, mo
         with monkeypatch.context() as patch:
             g = plap_cases.graph("directed_weighted_loops", index, patch, 26)
         for dtype in (torch.float32, torch.float64):
-            for width in (5, 130, 200, 300):
+            for width in (5, 100, 130, 300):
                 for penalty in ("power", "rtv"):
                     plap_cases.assert_parity(g, width, dtype, penalty)
             y = torch.randn(26, 1, 3, dtype=dtype)
