@@ -10,12 +10,14 @@ from torch import Tensor
 from ... import checks, extension, penalties
 from ...graph import Graph
 from ...penalties import Penalty
-from ..backend import Backend, BackendError, check_name, choose
-from . import reference, solvers
+from ..backend import TRITON_MISSING, Backend, BackendError, check_name, choose
+from . import reference, register, solvers
 from .reference import Edges
 
 if extension.loaded():
-    from . import register as register
+    register.attach("plufg")
+if TRITON_MISSING is None:
+    from . import triton as triton
 
 Exponent: TypeAlias = float | Tensor
 Solver: TypeAlias = Literal["jacobi", "irls"]
@@ -235,9 +237,9 @@ class _Call:
         self.serving = _serving(where, backend, g.device.type, mode, solver)
         # Half precision is storage; sums over many edges need more.
         self.work = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
-        # The compiled kernels read and write bfloat16 themselves; a fixed point is not to be had in eight bits.
-        half = (self.serving, y.dtype, grad) == ("cpp", torch.bfloat16, "unroll")
-        self.storage = y.dtype if half else self.work
+        # Kernels read and write such numbers themselves; a fixed point is not to be had in eight bits.
+        read = {"cpp": (torch.bfloat16,), "triton": (torch.bfloat16, torch.float16)}.get(self.serving, ())
+        self.storage = y.dtype if y.dtype in read and grad == "unroll" else self.work
         self.y = self.signal("y", y)
         checks.number(where, "eps", eps, least=0.0)
         self.eps = eps
