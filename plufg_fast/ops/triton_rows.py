@@ -19,7 +19,7 @@ INTERPRETED: Final[bool] = triton.knobs.runtime.interpret
 # Channels of a tile; wider signals take several.
 TILE: Final = 128
 # Small in the interpreter, so that small graphs have long rows.
-LIMIT: Final = 16 if INTERPRETED else 1024
+LIMIT: Final = 8 if INTERPRETED else 1024
 
 
 class Rows(NamedTuple):
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
         """Run a kernel for all windows, which fills `partial`, and then for all rows, which reads it."""
         graph = (self.rowptr, self.col, self.weight, self.owner, *partial)
         rows = self.rowptr.numel() - 1
-        options |= {"degree": triton.next_power_of_2(self.col.numel() // rows), "LIMIT": LIMIT}
+        options |= {"degree": triton.next_power_of_2(max(self.col.numel() // rows, 1)), "LIMIT": LIMIT}
         with torch.cuda.device_of(self.rowptr):
             if self.owner.numel():
                 kernel[(self.owner.numel(), *grid)](*graph, *arguments, WINDOW=True, **options)
@@ -52,33 +52,39 @@ def tile_of(channels: int) -> int:
     return min(triton.next_power_of_2(channels), TILE)
 
 
-def suitable(configs: list[triton.Config], named: dict[str, Any], **rest: Any) -> list[triton.Config]:
-    """Those configurations whose blocks most rows fill, and whose tiles give every thread something to do."""
-    degree, width = ((named | rest)[name] for name in ("degree", "BLOCK_C"))
-
-    def fits(config: triton.Config) -> bool:
-        edges, threads = config.kwargs["BLOCK_E"], 32 * config.num_warps
-        return edges <= max(degree, 8) and threads <= edges * width <= 16 * threads
-
-    return [config for config in configs if fits(config)] or configs[:1]
-
-
 # Nothing is measured in the interpreter: one choice.
 CONFIGS: Final = (
-    [triton.Config({"BLOCK_E": 8}, num_warps=1)]
+    [triton.Config({"BLOCK_E": 4}, num_warps=1)]
     if INTERPRETED
-    else [triton.Config({"BLOCK_E": edges}, num_warps=warps) for edges in (8, 16, 32) for warps in (1, 2, 4, 8)]
+    else [triton.Config({"BLOCK_E": edges}, num_warps=warps) for edges in (4, 8, 16, 32) for warps in (1, 2, 4, 8)]
 )
 
 
-def tuned(kernel: Any, restore: tuple[str, ...] = ()) -> Any:
+def suitable(width: int, degree: int, size: int) -> list[triton.Config]:
+    """The configurations to choose from, for tiles of `width` numbers of `size` bytes and rows of a mean degree.
+
+    A block has no more edges than most rows, and a thread 8 or 16 bytes of a tile, which is one load: the derivative
+    has four tiles at hand, and their addresses.
+    """
+
+    def fits(config: triton.Config) -> bool:
+        edges, threads = config.kwargs["BLOCK_E"], 32 * config.num_warps
+        share = edges * width * size / threads
+        return edges <= max(degree, 4) and (share >= 8 or config.num_warps == 1) and share <= 16
+
+    return [config for config in CONFIGS if fits(config)]
+
+
+def _prune(configs: list[triton.Config], named: dict[str, Any], **rest: Any) -> list[triton.Config]:
+    arguments = named | rest
+    return suitable(arguments["BLOCK_C"], arguments["degree"], arguments["partial"].element_size())
+
+
+def row_kernel(function: Any) -> Any:
     """A kernel that is measured, once for every width, mean degree and type, and then takes its best configuration."""
     return triton.autotune(
-        CONFIGS,
-        key=["BLOCK_C", "degree", "WINDOW"],
-        prune_configs_by={"early_config_prune": suitable},
-        restore_value=restore,
-    )(kernel)
+        CONFIGS, key=["BLOCK_C", "degree", "WINDOW"], prune_configs_by={"early_config_prune": _prune}
+    )(triton.jit(function, do_not_specialize=["degree", "k"]))
 
 
 @triton.jit

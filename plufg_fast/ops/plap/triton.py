@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...penalties import FORMULAS
-from ..triton_rows import Rows, add_windows, span, tile_of, tuned
+from ..triton_rows import Rows, add_windows, row_kernel, span, tile_of
 from . import register
 from .solvers import relative_change
 
@@ -70,8 +70,7 @@ def _mean_z(z, zi, other, live):
     return mean
 
 
-@tuned
-@triton.jit
+@row_kernel
 def norms(
     rowptr, col, weight, owner, partial, square, sums, f, dinv, p, bands, channels, eps: tl.float64, degree,
     LIMIT: tl.constexpr, WINDOW: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
@@ -105,8 +104,7 @@ def norms(
             tl.store(sums + i * bands + band, add_windows(result, partial, band, True, begin, end, bands))
 
 
-@tuned
-@triton.jit
+@row_kernel
 def step(
     rowptr, col, weight, owner, partial, partial_m, out, a, f, y, square, z, dinv, p, mu,
     bands, channels, eps: tl.float64, degree,
@@ -166,8 +164,7 @@ def _products(f, grad, a, i, j, di, dj, live, channel, channels, SEND: tl.conste
     return d, uj, tl.sum(d * d, 1), tl.sum(ui[None, :] * hj, 1), tl.sum(uj * hi[None, :], 1)
 
 
-@tuned
-@triton.jit
+@row_kernel
 def dots(
     rowptr, col, weight, owner, partial, square, mbar, sums, f, grad, s, a, z, dinv, p,
     bands, channels, eps: tl.float64, degree, RECEIVE: tl.constexpr, SEND: tl.constexpr,
@@ -237,8 +234,7 @@ def _dm_dp(m, square, p, z):
     return m * log if z is not None else m * (log + 1.0 / p)
 
 
-@tuned
-@triton.jit
+@row_kernel
 def gradient(
     rowptr, col, weight, owner, partial, partial_p, df, dp, before, square, mbar, f, grad, s, a, z, t, dinv, p,
     bands, channels, eps: tl.float64, degree, RECEIVE: tl.constexpr, SEND: tl.constexpr,
