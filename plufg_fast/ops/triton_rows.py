@@ -36,7 +36,9 @@ class Rows(NamedTuple):
         edges = torch.arange(LIMIT, max(col.numel(), LIMIT), LIMIT, dtype=rowptr.dtype, device=col.device)
         return cls(rowptr, col, weight, torch.searchsorted(rowptr, edges, right=True) - 1)
 
-    def launch(self, kernel: Any, grid: tuple[int, ...], partial: list[Tensor], *arguments: Any, **options: Any) -> None:
+    def launch(
+        self, kernel: Any, grid: tuple[int, ...], partial: list[Tensor], *arguments: Any, **options: Any
+    ) -> None:
         """Run a kernel for all windows, which fills `partial`, and then for all rows, which reads it."""
         graph = (self.rowptr, self.col, self.weight, self.owner, *partial)
         rows = self.rowptr.numel() - 1
@@ -56,7 +58,7 @@ def tile_of(channels: int) -> int:
 CONFIGS: Final = (
     [triton.Config({"BLOCK_E": 4}, num_warps=1)]
     if INTERPRETED
-    else [triton.Config({"BLOCK_E": edges}, num_warps=warps) for edges in (4, 8, 16, 32) for warps in (1, 2, 4, 8)]
+    else [triton.Config({"BLOCK_E": edges}, num_warps=warps) for edges in (2, 4, 8, 16) for warps in (1, 2, 4)]
 )
 
 

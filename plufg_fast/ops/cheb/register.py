@@ -24,9 +24,7 @@ class Kernels:
         self.namespace = namespace
         self.ops = getattr(torch.ops, namespace)
 
-    def step(
-        self, x: Tensor, prev: Tensor | None, lap: Laplacian, alpha: float, beta: float, gamma: float
-    ) -> Tensor:
+    def step(self, x: Tensor, prev: Tensor | None, lap: Laplacian, alpha: float, beta: float, gamma: float) -> Tensor:
         """`reference.step`."""
         before = None if prev is None else prev.contiguous()
         out: Tensor = self.ops.cheb_step(x.contiguous(), before, *lap, alpha, beta, gamma)
@@ -37,9 +35,7 @@ class Kernels:
         out: Tensor = self.ops.cheb_analysis(x.contiguous(), *lap, weights.contiguous(), recurrence)
         return out
 
-    def synthesis(
-        self, z: Tensor, lap: Laplacian, weights: Tensor, recurrence: list[float], sum_bands: bool
-    ) -> Tensor:
+    def synthesis(self, z: Tensor, lap: Laplacian, weights: Tensor, recurrence: list[float], sum_bands: bool) -> Tensor:
         """`reference.synthesis`."""
         out: Tensor = self.ops.cheb_synthesis(z.contiguous(), *lap, weights.contiguous(), recurrence, sum_bands)
         return out

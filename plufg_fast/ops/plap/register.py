@@ -64,4 +64,3 @@ def _backward(step_backward: Any, ctx: Any, grad: Tensor | None) -> tuple[Tensor
         if needs_mu:
             dmu = 2 * (a * (grad.to(a.dtype) * (y.to(a.dtype) - out)).sum(-1)).sum(0)
     return df, dy, *[None] * len(graph), None, dp, dmu, None, None, None
-

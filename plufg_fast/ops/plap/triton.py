@@ -43,10 +43,7 @@ def _edges(col, weight, dinv, first, stop, BLOCK_E: tl.constexpr):
     live = edge < stop
     j = tl.load(col + edge, mask=live, other=0).to(tl.int64)
     scale = tl.load(dinv + j, mask=live, other=0)
-    if weight is None:
-        w = live.to(scale.dtype)
-    else:
-        w = tl.load(weight + edge, mask=live, other=0)
+    w = live.to(scale.dtype) if weight is None else tl.load(weight + edge, mask=live, other=0)
     return edge, live, j, scale, w
 
 
@@ -63,11 +60,7 @@ def _power(square, p):
 @triton.jit
 def _mean_z(z, zi, other, live):
     """``(z_i + z_j) / 2``; for the power penalty, which has no `z`, that is p."""
-    if z is None:
-        mean = zi
-    else:
-        mean = 0.5 * (zi + tl.load(z + other, mask=live, other=0))
-    return mean
+    return zi if z is None else 0.5 * (zi + tl.load(z + other, mask=live, other=0))
 
 
 @row_kernel
@@ -131,7 +124,7 @@ def step(
             n2 = w * tl.sum(d * d, 1) + smooth * smooth
         else:
             n2 = tl.load(square + edge * bands + band, mask=live, other=0)
-        q, n2, zero = _power(n2, pb)
+        q, _, _ = _power(n2, pb)
         m = w * q * _mean_z(z, zi, other, live)
         sum_m += m
         acc += m[:, None] * hj
@@ -152,12 +145,10 @@ def step(
 
 
 @triton.jit
-def _products(f, grad, a, i, j, di, dj, live, channel, channels, SEND: tl.constexpr):
+def _products(hi, ui, f, grad, a, j, dj, live, channel, channels, SEND: tl.constexpr):
     """What the derivative needs of a tile: ``h_i - h_j`` and u_j, and over channels ``|h_i - h_j|^2``, ``<u_i, h_j>``
     and ``<u_j, h_i>``. Without SEND there is no need for u_j, and h_j takes its place.
     """
-    hi = _own(f, i, di, channel, channels)
-    ui = _own(grad, i, di * tl.load(a + i), channel, channels)
     hj = _gathered(f, j, dj, channel, channels, live)
     uj = _gathered(grad, j, dj * tl.load(a + j, mask=live, other=0), channel, channels, live) if SEND else hj
     d = hi[None, :] - hj
@@ -178,6 +169,7 @@ def dots(
     node = i * bands + band
     pb = tl.load(p + band)
     di = tl.load(dinv + i)
+    ai = di * tl.load(a + node)
     si = tl.load(s + node)
     zi = pb if z is None else tl.load(z + node)
     smooth = tl.full((), eps, pb.dtype)
@@ -192,7 +184,9 @@ def dots(
         sent = tl.zeros((BLOCK_E,), pb.dtype)
         for c in range(0, channels, BLOCK_C):
             channel = c + tl.arange(0, BLOCK_C)
-            _, _, distance, mine, theirs = _products(f, grad, a, node, other, di, dj, live, channel, channels, SEND)
+            hi = _own(f, node, di, channel, channels)
+            ui = _own(grad, node, ai, channel, channels)
+            _, _, distance, mine, theirs = _products(hi, ui, f, grad, a, other, dj, live, channel, channels, SEND)
             n2 += distance
             received += mine
             sent += theirs
@@ -252,13 +246,16 @@ def gradient(
     di = tl.load(dinv + i)
     si = tl.load(s + node)
     zi = pb if z is None else tl.load(z + node)
+    ti = pb if t is None else tl.load(t + node)
+    hi = _own(f, node, di, channel, channels)
+    ui = _own(grad, node, di * tl.load(a + node), channel, channels)
     smooth = tl.full((), eps, pb.dtype)
     by_p = tl.zeros((BLOCK_E,), pb.dtype)
     acc = tl.zeros((BLOCK_E, BLOCK_C), pb.dtype)
     for first in range(start, stop, BLOCK_E):
         edge, live, j, dj, w = _edges(col, weight, dinv, first, stop, BLOCK_E)
         other = j * bands + band
-        d, uj, n2, received, sent = _products(f, grad, a, node, other, di, dj, live, channel, channels, SEND)
+        d, uj, n2, received, sent = _products(hi, ui, f, grad, a, other, dj, live, channel, channels, SEND)
         if square is None:
             n2 = w * n2 + smooth * smooth
             received -= si
@@ -272,7 +269,6 @@ def gradient(
         # The product with M first: a small norm makes M large and mbar small.
         c = both * m * ((pb - 2.0) * w) / n2
         if t is not None:
-            ti = tl.load(t + node)
             tj = tl.load(t + other, mask=live, other=0)
             c += w * q * _add(ti, tj, RECEIVE, SEND)
         # The difference first, too: neighbours may be close and c large.

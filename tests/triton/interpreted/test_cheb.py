@@ -54,7 +54,9 @@ def test_parity_of_every_width(channels: int) -> None:
         grid.check_against_reference(lap, channels, filters, grid.recurrence(2, "chebyshev"), dtype)
 
 
-@pytest.mark.parametrize("missing", [(), ("left",), ("right",), ("diag",), ("weight", "weight_t"), Laplacian._fields[6:]])
+@pytest.mark.parametrize(
+    "missing", [(), ("left",), ("right",), ("diag",), ("weight", "weight_t"), Laplacian._fields[6:]]
+)
 def test_parity_without_optional_arguments(missing: tuple[str, ...]) -> None:
     lap = operator("mute", scaled=True)._replace(**dict.fromkeys(missing))
     grid.check_against_reference(lap, 3, 2, grid.recurrence(2))
@@ -144,5 +146,7 @@ def test_compiled_graph_equals_eager() -> None:
 def test_no_form_of_the_kernel_was_left_out(launched: set[tuple[Any, ...]]) -> None:
     # Last in the file: what the tests before it have launched.
     assert not [form for form in triton_forms.forms("recur") if ("recur", *form.items()) not in launched]
-    every = {(name, given, window) for name in triton_forms.SCALES for given in (True, False) for window in (True, False)}
+    every = {
+        (name, given, window) for name in triton_forms.SCALES for given in (True, False) for window in (True, False)
+    }
     assert every <= launched

@@ -183,7 +183,9 @@ def test_operators_keep_their_contracts() -> None:
     for need_p in (True, False):
         args = (y.detach(), f.detach(), *kept, *arrays, p.detach(), 0.0, penalty, 0.5, need_p)
         torch.library.opcheck(kernels.plap_step_backward.default, args)
-    torch.library.opcheck(kernels.plap_steps.default, (y.detach(), *arrays, p.detach(), mu.detach(), 0.0, penalty, 0.5, 2, 1e-3))
+    torch.library.opcheck(
+        kernels.plap_steps.default, (y.detach(), *arrays, p.detach(), mu.detach(), 0.0, penalty, 0.5, 2, 1e-3)
+    )
 
 
 def test_compiled_graph_equals_eager() -> None:
