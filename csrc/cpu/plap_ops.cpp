@@ -1,4 +1,5 @@
 // Registers the CPU kernels of plap.
+#include <cmath>
 #include <vector>
 
 #include "../ops/plap.h"
@@ -10,17 +11,23 @@ namespace plufg {
 namespace {
 
 // Runs one stage of the kernels over all rows, each thread in memory of its own.
-#define PLUFG_STAGE(stage, s, cost)                                                                   \
-  parallel_rows(s, (cost) * (s).bands * (s).channels, [](const auto& t, int64_t begin, int64_t end) { \
-    std::vector<T> memory(static_cast<size_t>(plap_workspace(t.bands, t.width)));                     \
-    PLUFG_CHOOSE(stage, t, begin, end, memory.data())                                                 \
+#define PLUFG_STAGE(stage, s, cost)                                                       \
+  parallel_rows(s, (cost) * (s).channels, [](const auto& t, int64_t begin, int64_t end) { \
+    std::vector<T> memory(static_cast<size_t>(plap_workspace(t.width)));                  \
+    PLUFG_CHOOSE(stage, t, begin, end, memory.data())                                     \
   })
 
 struct CpuLaunch {
+  static constexpr bool kWaits = true;
+  // Gathered rows of one band stay in the cache where those of all would not.
+  static constexpr bool kBandsApart = true;
+
+  explicit CpuLaunch(const Tensor&) {}
+
   static int64_t vector_bytes() { return plufg::vector_bytes(chosen_isa()); }
 
   template <typename T>
-  static Scratch scratch(const Tensor& /*like*/, int64_t numbers) {
+  static Scratch scratch(int64_t numbers) {
     return Scratch(static_cast<size_t>(numbers) * sizeof(T));
   }
 
@@ -42,14 +49,19 @@ struct CpuLaunch {
     PLUFG_STAGE(plap_backward, s, 5);
   }
 
-  // The sums over rows of [rows, bands, 2], in an order that does not depend on threads.
-  template <typename T>
-  static std::vector<double> totals(const T* change, int64_t rows, int64_t bands) {
-    std::vector<double> sums(static_cast<size_t>(2 * bands));
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t b = 0; b < 2 * bands; ++b) sums[static_cast<size_t>(b)] += static_cast<double>(*change++);
+  // Every band by itself: one that is not a number has not settled, nor has one that leaves zero. The sums
+  // over rows are in an order that does not depend on threads.
+  template <typename T, typename I>
+  static bool settled(const PlapStep<T, I>& s, double tol, const Tensor& /*taken*/) {
+    std::vector<double> sums(static_cast<size_t>(2 * s.bands));
+    const T* change = s.change;
+    for (int64_t i = 0; i < s.rows; ++i) {
+      for (double& sum : sums) sum += static_cast<double>(*change++);
     }
-    return sums;
+    for (size_t b = 0; b < sums.size(); b += 2) {
+      if (!(sums[b] == 0.0 || std::sqrt(sums[b] / sums[b + 1]) < tol)) return false;
+    }
+    return true;
   }
 };
 

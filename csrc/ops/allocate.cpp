@@ -16,9 +16,9 @@ namespace {
 constexpr int64_t kLeastBytes = int64_t{1} << 20;
 
 int64_t size_of(torch::headeronly::ScalarType dtype) {
-  return dtype == torch::headeronly::ScalarType::Double     ? 8
-         : dtype == torch::headeronly::ScalarType::BFloat16 ? 2
-                                                            : 4;
+  using torch::headeronly::ScalarType;
+  if (dtype == ScalarType::Double || dtype == ScalarType::Long) return 8;
+  return dtype == ScalarType::BFloat16 || dtype == ScalarType::Half ? 2 : 4;
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ const T* data_or_null(const OptTensor& t) {
 
 // The precision to compute in: half precision is storage, sums over edges need more.
 inline ScalarType work_type(const Tensor& signal) {
-  return signal.scalar_type() == ScalarType::BFloat16 ? ScalarType::Float : signal.scalar_type();
+  const ScalarType type = signal.scalar_type();
+  return type == ScalarType::BFloat16 || type == ScalarType::Half ? ScalarType::Float : type;
 }
 
 // Calls run(T(), I()) with the type a signal is computed in and the type of the indices.
@@ -62,7 +63,7 @@ struct Arguments {
   const char* first;
   const char* shape;
   int64_t dims;
-  bool half = false;  // bfloat16 is welcome
+  bool half = false;  // bfloat16 is welcome, and float16 where not on the CPU
 
   void layout(const char* name, const Tensor& t) const;
 

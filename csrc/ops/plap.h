@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 
 #include "../common/plap.h"
@@ -55,6 +54,7 @@ struct PlapArguments {
         .p = static_cast<const T*>(p.const_data_ptr()),
         .rows = signal.size(0),
         .bands = signal.size(1),
+        .stride = signal.size(1),
         .channels = channels,
         .width = std::max<int64_t>((channels + lanes - 1) / lanes, 1) * lanes,
         .edges = col.numel(),
@@ -66,12 +66,33 @@ struct PlapArguments {
 };
 
 inline Signal as_signal(const Tensor& t) {
-  return {const_cast<void*>(t.const_data_ptr()), t.scalar_type() == ScalarType::BFloat16};
+  const ScalarType type = t.scalar_type();
+  return {const_cast<void*>(t.const_data_ptr()), type == ScalarType::BFloat16 ? Storage::bfloat16
+                                                 : type == ScalarType::Half   ? Storage::float16
+                                                                              : Storage::full};
 }
 
-// The operators for one device. `Launch` has static member templates scale(PlapScale), step(PlapStep) and
-// backward(PlapBackward), totals(change, rows, bands), scratch(like, numbers) for memory to work in, and says
-// the vector_bytes() that rows are filled up to.
+// The operators for one device. A `Launch` is made for the device of a tensor; it runs scale(PlapScale),
+// step(PlapStep) and backward(PlapBackward), has scratch(numbers) to work in and says the vector_bytes() that
+// rows are filled up to. Where kWaits, settled(step, tol, taken) is whether a step was the last one. A device
+// that nobody waits for decides that itself: then it is false, what it is asked for behind its last step is
+// not done, and it counts in `taken`. Where kBandsApart, stages get one band at a time.
+
+template <typename Launch>
+int64_t parts(int64_t bands) {
+  return Launch::kBandsApart ? bands : 1;
+}
+
+template <typename Launch, typename S>
+S part(const S& s, int64_t b) {
+  return Launch::kBandsApart ? s.band(b) : s;
+}
+
+// What a part has in scratch memory.
+template <typename Launch, typename T, typename I>
+int64_t part_numbers(const PlapProblem<T, I>& s) {
+  return s.rows * (s.bands / parts<Launch>(s.bands)) * s.width;
+}
 
 template <typename Launch>
 std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, Tensor col, OptTensor weight,
@@ -81,6 +102,7 @@ std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, 
   const PlapArguments args{"plufg::plap_step", f,    "f", rowptr, col,     weight,   rowptr_t, col_t,
                            weight_t,           dinv, p,   eps,    penalty, parameter};
   args.check({{"y", &y}}).vector("mu", mu, f.size(1), "band");
+  Launch launch(f);
   Tensor out = args.make_signal();
   Tensor a = args.make_nodes();
   Tensor norm = args.make_nodes(args.general());
@@ -88,10 +110,9 @@ std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, 
   with_types(f, rowptr, [&](auto scalar, auto index) {
     using T = decltype(scalar);
     using I = decltype(index);
-    const PlapProblem<T, I> problem = args.problem<T, I>(Launch::vector_bytes());
-    const auto h = Launch::template scratch<T>(f, problem.rows * problem.bands * problem.width);
+    const PlapProblem<T, I> problem = args.problem<T, I>(launch.vector_bytes());
+    const auto h = launch.template scratch<T>(part_numbers<Launch>(problem));
     Tensor z = args.make_nodes(args.general());
-    Launch::scale(PlapScale<T, I>{problem, as_signal(f), h.template data<T>()});
     PlapStep<T, I> s{problem};
     s.h = h.template data<T>();
     s.mu = data<T>(mu);
@@ -100,7 +121,11 @@ std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, 
     s.y = as_signal(y);
     s.out = as_signal(out);
     s.a = data<T>(a);
-    Launch::step(s);
+    const PlapScale<T, I> scale{problem, as_signal(f), h.template data<T>()};
+    for (int64_t b = 0; b < parts<Launch>(problem.bands); ++b) {
+      launch.scale(part<Launch>(scale, b));
+      launch.step(part<Launch>(s, b));
+    }
   });
   return {out, a, norm};
 }
@@ -128,50 +153,54 @@ std::tuple<Tensor, Tensor> plap_steps(Tensor y, Tensor rowptr, Tensor col, OptTe
                            parameter};
   args.check({}).vector("mu", mu, y.size(1), "band");
   STD_TORCH_CHECK(steps >= 1, args.op, ": steps must be at least 1, got ", steps);
+  Launch launch(y);
   Tensor out = args.make_signal();
-  Tensor taken = torch::stable::empty({}, ScalarType::Long);
-  int64_t& count = *static_cast<int64_t*>(taken.mutable_data_ptr());
-  count = 0;
+  Tensor taken = allocate(y, {}, ScalarType::Long);
+  torch::stable::fill_(taken, 0);
   if (y.size(0) == 0 || y.size(1) == 0) {
-    count = tol ? 1 : steps;
+    torch::stable::fill_(taken, static_cast<double>(tol ? 1 : steps));
     return {out, taken};
   }
   with_types(y, rowptr, [&](auto scalar, auto index) {
     using T = decltype(scalar);
     using I = decltype(index);
-    const PlapProblem<T, I> problem = args.problem<T, I>(Launch::vector_bytes());
-    const int64_t numbers = problem.rows * problem.bands * problem.width;
-    const auto even = Launch::template scratch<T>(y, numbers);
-    const auto odd = Launch::template scratch<T>(y, steps > 1 ? numbers : 1);
+    const PlapProblem<T, I> problem = args.problem<T, I>(launch.vector_bytes());
+    // Bands that stop together take their steps together, others one after another in the same memory.
+    const int64_t all = parts<Launch>(problem.bands);
+    const int64_t together = tol ? all : 1;
+    const int64_t numbers = part_numbers<Launch>(problem);
+    const auto even = launch.template scratch<T>(together * numbers);
+    const auto odd = launch.template scratch<T>(steps > 1 ? together * numbers : 1);
     T* current = even.template data<T>();
     T* next = odd.template data<T>();
     Tensor norm = args.make_nodes(args.general());
     Tensor z = args.make_nodes(args.general());
     Tensor change = args.make({tol ? problem.rows : 0, problem.bands, 2});
-    Launch::scale(PlapScale<T, I>{problem, as_signal(y), current});
     PlapStep<T, I> s{problem};
     s.mu = data<T>(mu);
     s.norm = args.general() ? data<T>(norm) : nullptr;
     s.z = args.general() ? data<T>(z) : nullptr;
     s.y = as_signal(y);
     s.change = tol ? data<T>(change) : nullptr;
-    while (count < steps) {
-      const bool last = ++count == steps;
-      s.h = current;
-      s.next = last ? nullptr : next;
-      s.out = last || tol ? as_signal(out) : Signal{};
-      Launch::step(s);
-      if (tol) {
-        // Every band by itself: one that is not a number has not settled, nor has one that leaves zero.
-        bool settled = true;
-        const auto totals = Launch::totals(s.change, problem.rows, problem.bands);
-        for (size_t b = 0; b < totals.size(); b += 2) {
-          settled = settled && (totals[b] == 0.0 || std::sqrt(totals[b] / totals[b + 1]) < *tol);
-        }
-        if (settled) break;
+    int64_t count = 0;
+    for (int64_t first = 0; first < all; first += together) {
+      for (int64_t k = 0; k < together; ++k) {
+        const PlapScale<T, I> scale{problem, as_signal(y), current + k * numbers};
+        launch.scale(part<Launch>(scale, first + k));
       }
-      std::swap(current, next);
+      for (count = 0; count < steps;) {
+        const bool last = ++count == steps;
+        s.out = last || tol ? as_signal(out) : Signal{};
+        for (int64_t k = 0; k < together; ++k) {
+          s.h = current + k * numbers;
+          s.next = last ? nullptr : next + k * numbers;
+          launch.step(part<Launch>(s, first + k));
+        }
+        if (tol && launch.settled(s, *tol, taken)) break;
+        std::swap(current, next);
+      }
     }
+    if (Launch::kWaits || !tol) torch::stable::fill_(taken, static_cast<double>(count));
   });
   return {out, taken};
 }
@@ -198,14 +227,15 @@ std::tuple<Tensor, Tensor> plap_step_backward(Tensor grad, Tensor f, Tensor out,
   const Arguments checked = args.check({{"grad", &grad}, {"out", &out}});
   checked.nodes("a", a, f.size(0));
   checked.nodes("norm", norm, args.general() ? f.size(0) : 0);
+  Launch launch(f);
   Tensor df = args.make_signal();
   Tensor dp = args.make_nodes(need_p);
   if (a.numel() == 0) return {df, dp};
   with_types(f, rowptr, [&](auto scalar, auto index) {
     using T = decltype(scalar);
     using I = decltype(index);
-    const PlapProblem<T, I> problem = args.problem<T, I>(Launch::vector_bytes());
-    const auto hu = Launch::template scratch<T>(f, problem.rows * problem.bands * 2 * problem.width);
+    const PlapProblem<T, I> problem = args.problem<T, I>(launch.vector_bytes());
+    const auto hu = launch.template scratch<T>(2 * part_numbers<Launch>(problem));
     Tensor scalars = args.make_nodes();
     Tensor z = args.make_nodes(args.general());
     Tensor t = args.make_nodes(args.general());
@@ -224,7 +254,7 @@ std::tuple<Tensor, Tensor> plap_step_backward(Tensor grad, Tensor f, Tensor out,
     s.t = args.general() ? data<T>(t) : nullptr;
     s.df = as_signal(df);
     s.dp = need_p ? data<T>(dp) : nullptr;
-    Launch::backward(s);
+    for (int64_t b = 0; b < parts<Launch>(problem.bands); ++b) launch.backward(part<Launch>(s, b));
   });
   return {df, dp};
 }
