@@ -1,4 +1,4 @@
-"""Compiles the Triton kernels for GPUs that need not be there. Run as a program it prints the table of docs/triton.md."""
+"""Compiles the Triton kernels for GPUs that need not be there; as a program it prints the table of docs/triton.md."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from triton_forms import KERNELS, SCALES, Form
+from triton_forms import KERNELS, SCALES, Form, forms
 
 from plufg_fast.ops import triton_rows
 
@@ -86,8 +86,6 @@ def rows() -> list[tuple[str, str, int]]:
 
 def covering(name: str) -> list[Form]:
     """A few forms of a kernel that have, for windows and for rows, every value of every flag."""
-    from triton_forms import forms
-
     left = {(key, form[key], form["WINDOW"]) for form in forms(name) for key in form}
     chosen = []
     while left:

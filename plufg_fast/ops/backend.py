@@ -76,9 +76,8 @@ def choose(where: str, family: str, backend: str, device: str) -> str:
     if backend == "auto":
         for candidate in _ORDER:
             # Nobody wants the interpreter who did not ask for it.
-            if (candidate, device) != ("triton", "cpu") and _OBSTACLE.get(
-                (candidate, family, device), "unknown device"
-            ) is None:
+            interpreted = (candidate, device) == ("triton", "cpu")
+            if not interpreted and _OBSTACLE.get((candidate, family, device), "unknown device") is None:
                 return candidate
         return "reference"
     check_name(where, backend)

@@ -6,7 +6,7 @@ in windows that it does not begin in is summed first, by a program for each, and
 sums in order. A window serves one row at most, hence no counting, no atomics, and the same bits on every run.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
 from typing import Any, Final, NamedTuple
 
@@ -51,7 +51,7 @@ class Rows(NamedTuple):
 
 def tile_of(channels: int) -> int:
     """The channels that a program takes at a time."""
-    return min(triton.next_power_of_2(channels), TILE)
+    return min(int(triton.next_power_of_2(channels)), TILE)
 
 
 # Nothing is measured in the interpreter: one choice.
@@ -70,9 +70,9 @@ def suitable(width: int, degree: int, size: int) -> list[triton.Config]:
     """
 
     def fits(config: triton.Config) -> bool:
-        edges, threads = config.kwargs["BLOCK_E"], 32 * config.num_warps
+        edges, threads = int(config.kwargs["BLOCK_E"]), 32 * int(config.num_warps)
         share = edges * width * size / threads
-        return edges <= max(degree, 4) and (share >= 8 or config.num_warps == 1) and share <= 16
+        return edges <= max(degree, 4) and (share >= 8 or threads == 32) and share <= 16
 
     return [config for config in CONFIGS if fits(config)]
 

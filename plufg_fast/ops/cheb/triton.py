@@ -5,7 +5,7 @@ which a program takes a row and a tile of channels: it gathers the neighbours an
 registers, adds them to all bands of an analysis, or the bands of a synthesis to the row.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
 import torch
 import triton
@@ -151,19 +151,23 @@ def cheb_analysis(
     if x.numel() == 0 or degree == 0:
         return (weights[:, :1] * x.unsqueeze(1)).to(x.dtype)
     operator, like = _Operator(rowptr, col, weight, left, right, diag), _working(x)
-    shape = (x.size(0), filters, x.size(1))
-    term, prev, bands = x.unsqueeze(1), None, None
+    term = x.unsqueeze(1)
+    prev: Tensor | None = None
+    bands: Tensor | None = None
     for k, step in enumerate(_triples(recurrence), 1):
         last = k == degree
         new = None if last else like.new_empty(term.shape)
         if (degree - k) % 3:
             operator.apply(term, prev, step, new)
         else:
-            before, bands = bands, x.new_empty(shape, dtype=x.dtype if last else like.dtype)
-            # The term that no step has written: T_0, where the terms are three and one.
+            before = bands
+            bands = x.new_empty(x.size(0), filters, x.size(1), dtype=x.dtype if last else like.dtype)
+            # The term that no other step adds: T_0, where the first of them to write bands is the third.
             first = x if k == 3 else None
             operator.apply(term, prev, step, new, bands, before, first, None, weights, k)
-        term, prev = new, term
+        if new is not None:
+            term, prev = new, term
+    assert bands is not None
     return bands
 
 
@@ -176,7 +180,8 @@ def cheb_synthesis(
     """``sum_r (sum_k w_{r,k} T_k) z_r``, or each r for itself, by Clenshaw's sweep; as ``plufg::cheb_synthesis``."""
     steps = _triples(recurrence)
     # B_n; further down B_k = source_k + (a_k L + b_k) B_{k+1} + c_{k+1} B_{k+2}
-    current, after = weights[:, -1:] * z, None
+    current: Tensor = weights[:, -1:] * z
+    after: Tensor | None = None
     if sum_bands:
         current = current.sum(1, keepdim=True)
     if z.numel():

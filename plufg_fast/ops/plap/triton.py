@@ -8,7 +8,7 @@ and band, and another for the sums, where every tile has a program of its own. W
 and penalties to the table that all backends share.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
 import torch
 import triton
@@ -379,9 +379,8 @@ def plap_step_backward(
     tiles = triton.cdiv(channels, block)
     sizes = (bands, channels, eps)
     s = a * dinv.unsqueeze(-1) ** 2 * (grad.to(p.dtype) * out).sum(-1)
-    z, t, dz_dx = None, None, None
-    if penalty:
-        z, dz_dx = _scaled_slope(norm, p, penalty, parameter)
+    z, dz_dx = _scaled_slope(norm, p, penalty, parameter) if penalty else (None, None)
+    t = None
 
     kept = [[p.new_empty(rows.col.numel(), bands) if tiles > 1 else None for _ in range(2)] for rows, _ in passes]
     if penalty or tiles > 1:
@@ -395,20 +394,21 @@ def plap_step_backward(
         zbar, by_p, logs = sums.unbind(-1)
         if need_p:
             dp = by_p
-        if dz_dx is not None:
+        if z is not None and dz_dx is not None:
             x = torch.where(norm > 0, norm, 1)
             t = zbar * dz_dx * x ** (1 - p)
             if need_p:
                 # p enters N_i, and z at a fixed N_i.
                 dp = dp + zbar * (dz_dx * x * (logs / x**p - x.log()) / p - x.log() * z)
 
-    df = None
+    before = None
     for (rows, role), place in zip(passes, kept, strict=True):
-        before, df = df, torch.empty_like(f, dtype=f.dtype if role["SEND"] else p.dtype)
+        df = torch.empty_like(f, dtype=f.dtype if role["SEND"] else p.dtype)
         partial = [p.new_empty(rows.owner.numel(), bands, channels), p.new_empty(rows.owner.numel(), bands)]
         here = dp if need_p and role["RECEIVE"] and not penalty and tiles == 1 else None
         arguments = (df, here, before, *place, f, grad, s, a, z, t, dinv, p, *sizes)
         rows.launch(gradient, (bands, tiles), partial, *arguments, **role, BLOCK_C=block)
+        before = df
     return df, dp
 
 

@@ -18,7 +18,7 @@ if INTERPRETED:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def launched() -> Iterator[set[tuple[Any, ...]]]:
+def launched() -> set[tuple[Any, ...]]:
     """The forms in which kernels were launched, so far."""
     seen: set[tuple[Any, ...]] = set()
 
@@ -37,7 +37,7 @@ def launched() -> Iterator[set[tuple[Any, ...]]]:
 
     for name in KERNELS:
         watch(name)
-    yield seen
+    return seen
 
 
 @pytest.fixture(scope="session", autouse=True)

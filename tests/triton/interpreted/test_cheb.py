@@ -1,4 +1,4 @@
-"""The Chebyshev recurrence's Triton kernel against the definition: the parity grid of the CPU kernels on small graphs."""
+"""The Triton kernel of recurrences against the definition: the parity grid of the CPU kernels on small graphs."""
 
 from typing import Any
 
@@ -77,7 +77,9 @@ def test_parity_of_empty_signals(n: int, channels: int) -> None:
 
 
 def test_self_loop_of_an_infinite_node_is_not_multiplied() -> None:
-    grid.test_self_loop_of_an_infinite_node_is_not_multiplied()
+    lap = cheb.laplacian(graphs.from_dense(torch.diag(torch.tensor([1.0, 0.0]).double())), torch.float64)
+    x = torch.tensor([[float("inf")], [1.0]], dtype=torch.float64)
+    assert grid.analysis(x, lap, torch.ones(1, 2, dtype=torch.float64), [(1.0, 0.0, 0.0)])[0] == float("inf")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

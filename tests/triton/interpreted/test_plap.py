@@ -7,6 +7,7 @@ import pytest
 import torch
 import triton_forms
 from ops import test_plap_step as grid
+from torch import Tensor
 
 import plufg_fast.graph
 from plufg_fast import Graph, ops
@@ -37,13 +38,16 @@ def graph(kind: str) -> Graph:
     return g
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "NODES", NODES)
+def inputs(bands: int, width: int, dtype: torch.dtype, nodes: int = NODES) -> tuple[Tensor, ...]:
+    """A signal with some equal neighbours, a source, and an exponent and a mu for every band."""
+    f, y = (torch.randn(nodes, bands, width, dtype=dtype) for _ in range(2))
+    f[6:9] = 0
+    p = torch.tensor(grid.EXPONENTS, dtype=dtype).roll(-2)[:bands]
+    return tuple(t.requires_grad_() for t in (f, y, p, torch.linspace(0.5, 2, bands, dtype=dtype)))
 
 
 def check(g: Graph, bands: int, width: int, dtype: torch.dtype, penalty: str, eps: float) -> None:
-    args = grid.inputs(bands, width, dtype)
+    args = inputs(bands, width, dtype, g.num_nodes)
     grad = torch.randn(g.num_nodes, bands, width, dtype=dtype)
     options = {"penalty": penalty, "eps": eps}
     actual = grid.results("triton", args, g, grad, **options)
@@ -72,7 +76,7 @@ def test_parity_of_narrow_and_wide_signals(kind: str, width: int, penalty: str) 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parity_of_the_gradient_of_the_signal_alone(kind: str) -> None:
-    g, (f, y, p, mu) = graph(kind), grid.inputs(1, 5, torch.float64)
+    g, (f, y, p, mu) = graph(kind), inputs(1, 5, torch.float64)
     steps = (ops.plap_step(f, y.detach(), g, p.detach(), mu.detach(), backend=b) for b in ("reference", "triton"))
     torch.testing.assert_close(*(torch.autograd.grad(out.sin().sum(), f)[0] for out in steps), rtol=1e-12, atol=1e-12)
 
@@ -86,13 +90,12 @@ def test_parity_of_every_exponent_with_64_bit_indices(penalty: str, monkeypatch:
 
 
 @pytest.mark.parametrize("width", [2, 130])
-def test_parity_of_a_row_over_many_windows(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parity_of_a_row_over_many_windows(width: int) -> None:
     # Four windows, the first and the last of them cut; and many nodes that only the hub receives from.
     nodes = 4 * triton_rows.LIMIT
     w = torch.zeros(nodes, nodes, dtype=torch.float64)
     w[0, 1:3] = w[1, 3:] = 1
     g = graphs.from_dense(w)
-    monkeypatch.setattr(grid, "NODES", nodes)
     check(g, 1, width, torch.float64, "power", 0.0)
 
 
@@ -100,7 +103,7 @@ def test_parity_of_a_row_over_many_windows(width: int, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("kind", "width", "penalty"), [("self_loops", 5, "rtv"), ("directed", 130, "power")])
 def test_parity_of_half_precision_storage_with_float32(kind: str, width: int, penalty: str, dtype: torch.dtype) -> None:
     g = graph(kind)
-    f, y, p, mu = grid.inputs(1, width, torch.float32)
+    f, y, p, mu = inputs(1, width, torch.float32)
     half = (*(t.detach().to(dtype).requires_grad_() for t in (f, y)), p, mu)
     full = (*(t.detach().float().requires_grad_() for t in half[:2]), p, mu)
     grad = torch.randn(NODES, 1, width).to(dtype)
@@ -118,10 +121,9 @@ def test_parity_of_half_precision_storage_with_float32(kind: str, width: int, pe
 
 @pytest.mark.parametrize("penalty", ["power", "rtv"])
 @pytest.mark.parametrize(("nodes", "width"), [(NODES, 0), (0, 3)])
-def test_signals_without_channels_or_nodes(nodes: int, width: int, penalty: str, monkeypatch) -> None:
-    monkeypatch.setattr(grid, "NODES", nodes)
+def test_signals_without_channels_or_nodes(nodes: int, width: int, penalty: str) -> None:
     g = graph("weighted") if nodes else Graph(torch.empty(2, 0, dtype=torch.int64), 0)
-    args = grid.inputs(2, width, torch.float64)
+    args = inputs(2, width, torch.float64, nodes)
     actual = grid.results("triton", args, g, torch.zeros(nodes, 2, width, dtype=torch.float64), penalty=penalty)
     assert [t.numel() for t in actual] == [0, 0, 0, 2, 2]
     assert all((t == 0).all() for t in actual)
@@ -165,7 +167,7 @@ def test_implicit_gradient_is_that_of_the_reference() -> None:
 
 
 def test_same_bits_on_every_run() -> None:
-    g, args = graph("directed_weighted_loops"), grid.inputs(1, 5, torch.float32)
+    g, args = graph("directed_weighted_loops"), inputs(1, 5, torch.float32)
     a, b = (grid.results("triton", args, g, torch.ones(NODES, 1, 5)) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
@@ -193,7 +195,7 @@ def test_compiled_graph_equals_eager() -> None:
     y = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
     p = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
 
-    def run(y: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    def run(y: Tensor, p: Tensor) -> Tensor:
         return ops.plap_solve((2 * y).t().contiguous().t(), g, p, 1.0, warmup=1, steps=2, backend="triton").sin()
 
     results = []
