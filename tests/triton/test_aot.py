@@ -3,15 +3,20 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 triton = pytest.importorskip("triton")
 
+import torch  # noqa: E402
 import triton_aot as aot  # noqa: E402
 import triton_forms  # noqa: E402
+from triton.runtime.autotuner import Autotuner  # noqa: E402
+from triton.runtime.jit import JITFunction  # noqa: E402
 
-from plufg_fast.ops import triton_rows  # noqa: E402
+from plufg_fast import Graph  # noqa: E402
+from plufg_fast.ops import cheb, triton_rows  # noqa: E402
 
 NVIDIA = [target for target in aot.TARGETS if target.startswith("sm_")]
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "triton.md"
@@ -57,3 +62,49 @@ def test_there_is_a_configuration_for_every_width_and_degree(degree: int, size: 
         assert blocks
         assert max(blocks) <= max(degree, 4)
         assert all(triton_rows.LIMIT % block == 0 for block in blocks)
+
+
+class Device:
+    """As much of a GPU as a launch asks for before it starts a kernel."""
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> Any:
+        return aot.TARGETS["sm_90"]
+
+
+def test_operators_launch_kernels_that_compile_for_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a call but its kernels, which are compiled for the very arguments and not started."""
+    launched, run = [], JITFunction.run
+
+    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        compiled = run(self, *args, grid=grid, warmup=True, **options)
+        launched.append((compiled.metadata.name, options["WINDOW"], compiled.src.signature))
+
+    monkeypatch.setattr(JITFunction, "run", compile_only)
+    monkeypatch.setattr(Autotuner, "_bench", lambda self, *args, config, **options: [config.num_warps] * 3)
+    # A row of more than one window, and nodes that do not send back.
+    nodes = triton_rows.LIMIT + 2
+    g = Graph(torch.stack((torch.arange(nodes), torch.zeros(nodes, dtype=torch.int64))))
+    t, (_, dinv, _) = g.transpose(), g.values(torch.float64)
+    arrays = (g.rowptr, g.col, None, t.rowptr, t.col, None, dinv)
+    f, p = torch.zeros(nodes, 2, 130, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    x, weights = torch.zeros(nodes, 5, dtype=torch.bfloat16), torch.ones(2, 3)
+    kernels = torch.ops.plufg_triton
+    monkeypatch.setattr(triton.runtime.driver, "_active", Device())
+    kept = kernels.plap_step(f, f, *arrays, p, p, 0.1, 3, 0.5)
+    kernels.plap_step_backward(f, f, *kept, *arrays, p, 0.1, 3, 0.5, True)
+    kernels.cheb_analysis(x, *cheb.laplacian(g, torch.float32), weights, [0.1] * 6)
+    # Both directions of the derivative have windows, and both steps of the recurrence.
+    windows = [(name, window) for name, window, _ in launched]
+    for name, times in {"norms": 1, "step": 1, "dots": 2, "gradient": 2, "recur": 2}.items():
+        assert [windows.count((name, window)) for window in (True, False)] == [times, times], name
+    for name, _, signature in launched:
+        # Numbers of Python are as precise as the kernel computes.
+        assert signature["alpha" if name == "recur" else "eps"] == "fp64"
+        assert signature["owner"] == "*i64"
+    assert [signature["x"] for name, _, signature in launched if name == "recur"] == ["*bf16"] * 2 + ["*fp32"] * 2
