@@ -218,7 +218,8 @@ def plan() -> tuple[list[Step], Step]:
         if strict:
             # nvcc's own stubs have unused parameters.
             cu += ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wno-unused-parameter"]
-        objects.append(compiled("csrc/cuda/cheb.cu", cu))
+        # First of all: nothing else takes as long.
+        objects = [compiled(f"csrc/cuda/{name}.cu", cu) for name in ("plap_backward", "plap", "cheb")] + objects
         # CUDA's runtime is linked in statically: the file must load where there is no GPU and no driver.
         link = [*host, "-shared", "-cudart", "static", "--no-device-link"]
 

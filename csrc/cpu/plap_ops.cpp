@@ -19,6 +19,7 @@ namespace {
 
 struct CpuLaunch {
   static constexpr bool kWaits = true;
+  static constexpr bool kFloat16 = false;
   // Gathered rows of one band stay in the cache where those of all would not.
   static constexpr bool kBandsApart = true;
 

@@ -8,7 +8,7 @@
 // The same with shared memory of a size known only now, and the name by which a kernel gets at it.
 #define PLUFG_LAUNCH_SHARED(kernel, blocks, threads, bytes, stream, ...) \
   kernel<<<(blocks), (threads), (bytes), (stream)>>>(__VA_ARGS__)
-#define PLUFG_DYNAMIC_SHARED(type, name)                              \
+#define PLUFG_DYNAMIC_SHARED(type, name)                                \
   extern __shared__ __align__(16) unsigned char plufg_dynamic_shared[]; \
   type* const name = reinterpret_cast<type*>(plufg_dynamic_shared)
 #endif

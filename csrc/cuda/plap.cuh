@@ -139,6 +139,7 @@ template <typename T>
 __device__ inline T square_distance(const Team& team, const T* a, const T* b, int64_t width) {
   constexpr int V = kVector<T>;
   T sum = 0;
+#pragma unroll 1
   for (int64_t c = team.lane * V; c < width; c += team.lanes * V) {
     const Pack<T, V> x = load<V>(a + c);
     const Pack<T, V> y = load<V>(b + c);
@@ -387,6 +388,7 @@ __global__ void __launch_bounds__(kThreads)
       const bool has = at < s.width;
       Pack<T, V> sum = {};
       if (has && first) sum = load<V>(sums + at);
+#pragma unroll 2  // more would not fit the registers
       for (int n = 0; n < batch; ++n) {
         const int64_t j = __shfl_sync(kWholeWarp, mine, n);
         const T m = __shfl_sync(kWholeWarp, own_m, n);

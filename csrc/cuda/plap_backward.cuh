@@ -150,6 +150,7 @@ __device__ inline EdgeSums<T> compare(const PlapBackward<T, I>& s, const Side<T,
                                       const T* own, const T* other, bool live) {
   constexpr int V = kVector<T>;
   EdgeShare<T> share;
+#pragma unroll 1
   for (int64_t c = team.lane * V; live && c < s.width; c += team.lanes * V) {
     const Pack<T, V> h = load<V>(own + c);
     const Pack<T, V> u = load<V>(own + s.width + c);
@@ -277,7 +278,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int v = 0; v < V; ++v) {
           share.add(h.of[m].at[v], u.of[m].at[v], other_h.of[m].at[v], other_u.of[m].at[v], side.receives,
-                   side.sends);
+                    side.sends);
         }
       }
       const EdgeSums<T> sums = share.over(team, side.receives && s.dp);
@@ -378,6 +379,7 @@ __global__ void __launch_bounds__(kThreads)
         Pack<T, V> h = {};
         if (has && !fresh) sum = load<V>(sums + at);
         if (has) h = load<V>(own_row + at);
+#pragma unroll 2  // more would not fit the registers
         for (int k = 0; k < batch; ++k) {
           const int64_t neighbour = __shfl_sync(kWholeWarp, mine, k) * s.bands + band;
           const T by_c = __shfl_sync(kWholeWarp, own_c, k);

@@ -14,6 +14,7 @@ template <typename Queue>
 class PlapLaunch {
  public:
   static constexpr bool kWaits = false;
+  static constexpr bool kFloat16 = true;
   static constexpr bool kBandsApart = false;
 
   explicit PlapLaunch(const Tensor& on) : on_(on), queue_(on) {}

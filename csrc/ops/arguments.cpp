@@ -22,11 +22,10 @@ void Arguments::layout(const char* name, const Tensor& t) const {
 void Arguments::signal(const char* name, const Tensor& t) const {
   STD_TORCH_CHECK(t.dim() == dims, op, ": ", name, " must have shape ", shape, ", got ", describe(t));
   const ScalarType type = t.scalar_type();
-  const bool float16 = half && !t.is_cpu();
   STD_TORCH_CHECK(type == ScalarType::Float || type == ScalarType::Double ||
-                      (half && type == ScalarType::BFloat16) || (float16 && type == ScalarType::Half),
-                  op, ": ", name, " must be float32", half ? ", bfloat16" : "", float16 ? ", float16" : "",
-                  " or float64", half && !float16 ? " on the CPU" : "", ", got ", describe(t));
+                      (bfloat16 && type == ScalarType::BFloat16) || (float16 && type == ScalarType::Half),
+                  op, ": ", name, " must be float32", bfloat16 ? ", bfloat16" : "",
+                  float16 ? ", float16" : "", " or float64", ", got ", describe(t));
   bool same = t.scalar_type() == x.scalar_type();
   for (int64_t d = 0; d < dims; ++d) same = same && t.size(d) == x.size(d);
   STD_TORCH_CHECK(same, op, ": ", name, " must have dtype and shape of ", first, ", ", describe(x), ", got ",

@@ -41,6 +41,11 @@ void with_types(const Tensor& signal, const Tensor& rowptr, Run run) {
   }
 }
 
+// Where the operators are found, as torch.ops.<name>; a test may put a second copy of them elsewhere.
+#if !defined(PLUFG_LIBRARY)
+#define PLUFG_LIBRARY plufg
+#endif
+
 // The arguments that every operator takes a graph by, in a schema.
 inline constexpr char kGraphSchema[] =
     "Tensor rowptr, Tensor col, Tensor? weight, Tensor rowptr_t, Tensor col_t, Tensor? weight_t";
@@ -63,7 +68,8 @@ struct Arguments {
   const char* first;
   const char* shape;
   int64_t dims;
-  bool half = false;  // bfloat16 is welcome, and float16 where not on the CPU
+  bool bfloat16 = false;  // is welcome
+  bool float16 = false;   // likewise
 
   void layout(const char* name, const Tensor& t) const;
 

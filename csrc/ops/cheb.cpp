@@ -54,7 +54,7 @@ void check_cheb_synthesis(const Tensor& z, const ChebOperator& lap, const Tensor
 
 // The transposed graph is what a backward reads; a forward only checks it. A recurrence is a_k, b_k, c_k for
 // one step after the other: T_{k+1} = (a_k L + b_k) T_k + c_k T_{k-1}.
-STABLE_TORCH_LIBRARY_FRAGMENT(plufg, m) {
+STABLE_TORCH_LIBRARY_FRAGMENT(PLUFG_LIBRARY, m) {
   const std::string lap = std::string(plufg::kGraphSchema) + ", Tensor? left, Tensor? right, Tensor? diag";
   plufg::define(
       m, "cheb_step(Tensor x, Tensor? prev, " + lap + ", float alpha, float beta, float gamma) -> Tensor");

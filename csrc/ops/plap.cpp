@@ -2,8 +2,9 @@
 
 namespace plufg {
 
-Arguments PlapArguments::check(std::initializer_list<std::pair<const char*, const Tensor*>> others) const {
-  const Arguments args{op, signal, name, "[N, B, C]", 3, true};
+Arguments PlapArguments::check(bool float16,
+                               std::initializer_list<std::pair<const char*, const Tensor*>> others) const {
+  const Arguments args{op, signal, name, "[N, B, C]", 3, true, float16};
   args.signal(name, signal);
   for (const auto& [other, tensor] : others) args.signal(other, *tensor);
   args.graph(rowptr, col, weight, rowptr_t, col_t, weight_t);
@@ -16,7 +17,7 @@ Arguments PlapArguments::check(std::initializer_list<std::pair<const char*, cons
 
 }  // namespace plufg
 
-STABLE_TORCH_LIBRARY_FRAGMENT(plufg, m) {
+STABLE_TORCH_LIBRARY_FRAGMENT(PLUFG_LIBRARY, m) {
   const std::string graph = plufg::kGraphSchema;
   const std::string penalty = "float eps, int penalty, float parameter";
   plufg::define(m, "plap_step(Tensor f, Tensor y, " + graph + ", Tensor dinv, Tensor p, Tensor mu, " +

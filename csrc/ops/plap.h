@@ -28,7 +28,7 @@ struct PlapArguments {
 
   // Throws std::runtime_error unless all of these and `others`, signals of the same kind, are as they must
   // be.
-  Arguments check(std::initializer_list<std::pair<const char*, const Tensor*>> others) const;
+  Arguments check(bool float16, std::initializer_list<std::pair<const char*, const Tensor*>> others) const;
 
   bool general() const { return static_cast<Penalty>(penalty) != Penalty::power; }
 
@@ -74,9 +74,10 @@ inline Signal as_signal(const Tensor& t) {
 
 // The operators for one device. A `Launch` is made for the device of a tensor; it runs scale(PlapScale),
 // step(PlapStep) and backward(PlapBackward), has scratch(numbers) to work in and says the vector_bytes() that
-// rows are filled up to. Where kWaits, settled(step, tol, taken) is whether a step was the last one. A device
-// that nobody waits for decides that itself: then it is false, what it is asked for behind its last step is
-// not done, and it counts in `taken`. Where kBandsApart, stages get one band at a time.
+// rows are filled up to; kFloat16 is whether it takes such signals. Where kWaits, settled(step, tol, taken)
+// is whether a step was the last one. A device that nobody waits for decides that itself: then it is false,
+// what it is asked for behind its last step is not done, and it counts in `taken`. Where
+// kBandsApart, stages get one band at a time.
 
 template <typename Launch>
 int64_t parts(int64_t bands) {
@@ -101,7 +102,7 @@ std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, 
                                              double parameter) {
   const PlapArguments args{"plufg::plap_step", f,    "f", rowptr, col,     weight,   rowptr_t, col_t,
                            weight_t,           dinv, p,   eps,    penalty, parameter};
-  args.check({{"y", &y}}).vector("mu", mu, f.size(1), "band");
+  args.check(Launch::kFloat16, {{"y", &y}}).vector("mu", mu, f.size(1), "band");
   Launch launch(f);
   Tensor out = args.make_signal();
   Tensor a = args.make_nodes();
@@ -151,7 +152,7 @@ std::tuple<Tensor, Tensor> plap_steps(Tensor y, Tensor rowptr, Tensor col, OptTe
                            eps,
                            penalty,
                            parameter};
-  args.check({}).vector("mu", mu, y.size(1), "band");
+  args.check(Launch::kFloat16, {}).vector("mu", mu, y.size(1), "band");
   STD_TORCH_CHECK(steps >= 1, args.op, ": steps must be at least 1, got ", steps);
   Launch launch(y);
   Tensor out = args.make_signal();
@@ -224,7 +225,7 @@ std::tuple<Tensor, Tensor> plap_step_backward(Tensor grad, Tensor f, Tensor out,
                            eps,
                            penalty,
                            parameter};
-  const Arguments checked = args.check({{"grad", &grad}, {"out", &out}});
+  const Arguments checked = args.check(Launch::kFloat16, {{"grad", &grad}, {"out", &out}});
   checked.nodes("a", a, f.size(0));
   checked.nodes("norm", norm, args.general() ? f.size(0) : 0);
   Launch launch(f);

@@ -1,4 +1,4 @@
-"""Compiles the test modules of this folder: the emulation with its own tests, and with the kernels of csrc/cuda."""
+"""Compiles the libraries of this folder: the emulation with its own tests, and with the kernels of csrc/cuda."""
 
 import fcntl
 import hashlib
@@ -18,10 +18,6 @@ FLAGS += ["-Wall", "-Wextra", "-Wshadow", "-Wno-unknown-pragmas"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 
 
-class Unavailable(Exception):
-    """Something is missing without which nothing can be compiled."""
-
-
 def load(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -31,21 +27,13 @@ def load(name: str, path: Path) -> ModuleType:
     return module
 
 
-def compiler() -> list[str]:
-    """The compiler of `make sanitize`: the emulation reads ELF files, and only GCC's sanitizers are known to it."""
-    path = ROOT / ".ci/sanitize.py"
-    if not path.exists():
-        raise Unavailable("not a source tree")
-    sanitize = load("sanitize", path)
-    try:
-        found: list[str] = sanitize.find_compiler()
-    except sanitize.Unavailable as reason:
-        raise Unavailable(str(reason)) from None
-    return found
+# The emulation reads ELF files and needs GCC's sanitizers: it takes the compiler that `make sanitize` takes.
+sanitize = load("sanitize", ROOT / ".ci/sanitize.py")
+Unavailable = sanitize.Unavailable
 
 
 def build(stem: str, *extra: str, sanitized: bool | None = None) -> Path:
-    """The module made from `<stem>.cpp`, compiled if anything it is made from has changed."""
+    """The library made from `<stem>.cpp`, compiled if anything it is made from has changed."""
     if sanitized is None:
         sanitized = os.environ.get("PLUFG_SANITIZE") == "1"
     python = Path(sysconfig.get_paths()["include"])
@@ -54,9 +42,20 @@ def build(stem: str, *extra: str, sanitized: bool | None = None) -> Path:
     torch = importlib.util.find_spec("torch")
     assert torch is not None
     assert torch.origin is not None
-    # torch brings pybind11 along.
-    headers = ["-isystem", str(Path(torch.origin).parent / "include"), "-isystem", str(python)]
-    command = [*compiler(), *FLAGS, *extra, *(SANITIZERS if sanitized else []), *headers, str(FOLDER / f"{stem}.cpp")]
+    # torch brings pybind11 along, and what the operators are made of.
+    folder = Path(torch.origin).parent
+    headers = ["-isystem", str(folder / "include"), "-isystem", str(python)]
+    headers += ["-DTORCH_TARGET_VERSION=0x020d000000000000"]
+    command = [
+        *sanitize.find_compiler(),
+        *FLAGS,
+        *extra,
+        *(SANITIZERS if sanitized else []),
+        *headers,
+        str(FOLDER / f"{stem}.cpp"),
+        f"-L{folder / 'lib'}",
+        "-ltorch_cpu",
+    ]
     if os.environ.get("PLUFG_WERROR") == "1" and not sanitized:  # warnings are unreliable in instrumented code
         command.append("-Werror")
 
@@ -65,7 +64,7 @@ def build(stem: str, *extra: str, sanitized: bool | None = None) -> Path:
     version = subprocess.run([command[0], "--version"], capture_output=True, env=environment).stdout
     key = hashlib.sha256(shlex.join(command).encode() + version)
     sources = [path for pattern in ("*.cpp", "*.h", "*.cuh") for path in FOLDER.glob(pattern)]
-    sources += [*(ROOT / "csrc/common").glob("*"), *(ROOT / "csrc/cuda").glob("*.cuh")]
+    sources += [path for path in (ROOT / "csrc").rglob("*") if path.is_file()]
     for source in sorted(sources):
         key.update(source.name.encode() + source.read_bytes())
 

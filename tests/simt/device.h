@@ -1,7 +1,7 @@
 #pragma once
 
-// What CUDA's own headers give to kernels besides threads: vector types, 16-bit floats, a little arithmetic. Only
-// what is exact: an approximate intrinsic would have results here that no GPU has.
+// What CUDA's own headers give to kernels besides threads: vector types, 16-bit floats, a little arithmetic.
+// Only what is exact: an approximate intrinsic would have results here that no GPU has.
 
 #include <bit>
 #include <cmath>

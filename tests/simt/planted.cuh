@@ -2,8 +2,8 @@
 
 #include "../../csrc/cuda/launch.cuh"
 
-// Kernels with one fault each, which the emulation has to find. All take 64 threads and reverse 64 numbers, or
-// sum the 32 of a warp, as far as their fault lets them.
+// Kernels with one fault each, which the emulation has to find. All take 64 threads and reverse 64 numbers,
+// or sum the 32 of a warp, as far as their fault lets them.
 namespace planted {
 
 constexpr unsigned kAll = 0xffffffff;
@@ -106,9 +106,7 @@ __global__ void active_lanes_taken_for_all(const float* x, float* out) {
   out[threadIdx.x] = __shfl_sync(mask, x[threadIdx.x], 0);
 }
 
-__global__ void reads_one_too_many(const float* x, float* out) {
-  out[threadIdx.x] = x[threadIdx.x + 1];
-}
+__global__ void reads_one_too_many(const float* x, float* out) { out[threadIdx.x] = x[threadIdx.x + 1]; }
 
 __global__ void reads_one_too_many_of_shared(const float* x, float* out) {
   __shared__ float tile[64];

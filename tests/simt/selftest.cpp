@@ -1,38 +1,11 @@
-// The emulation's own tests as a Python module.
+// Kernels that the emulation has to run as a GPU would, as a Python module.
 
 #include "bind.h"
-#include "planted.cuh"
 #include "sound.cuh"
 
 namespace {
 
 using simt::at;
-using Planted = void (*)(const float*, float*);
-
-const std::map<std::string, Planted> kPlanted = {
-#define SIMT_PLANTED(name) {#name, planted::name}
-    SIMT_PLANTED(missing_barrier),
-    SIMT_PLANTED(missing_barrier_in_dynamic_memory),
-    SIMT_PLANTED(missing_second_barrier),
-    SIMT_PLANTED(missing_warp_barrier),
-    SIMT_PLANTED(divergent_barrier),
-    SIMT_PLANTED(barrier_after_return),
-    SIMT_PLANTED(two_barriers_for_one),
-    SIMT_PLANTED(divergent_shuffle),
-    SIMT_PLANTED(shuffle_after_return),
-    SIMT_PLANTED(shuffle_against_barrier),
-    SIMT_PLANTED(masks_that_differ),
-    SIMT_PLANTED(caller_outside_its_mask),
-    SIMT_PLANTED(lane_outside_the_mask),
-    SIMT_PLANTED(width_of_twelve),
-    SIMT_PLANTED(active_lanes_taken_for_all),
-    SIMT_PLANTED(reads_one_too_many),
-    SIMT_PLANTED(reads_one_too_many_of_shared),
-    SIMT_PLANTED(reads_one_too_many_of_dynamic),
-    SIMT_PLANTED(load_of_four_that_is_not_aligned),
-#undef SIMT_PLANTED
-    {"reads_one_too_many_of_a_template", planted::reads_one_too_many_of_a_template<float>},
-};
 
 template <typename T>
 concept CanAdd = requires(T* to) { atomicAdd(to, T(1)); };
@@ -79,10 +52,6 @@ void bind_tickets(pybind11::module_& m, const std::string& type) {
 
 PYBIND11_MODULE(selftest, m) {
   simt::bind(m);
-  m.def("planted", [](const std::string& name, uintptr_t x, uintptr_t out, unsigned blocks, unsigned threads) {
-    PLUFG_LAUNCH_SHARED(kPlanted.at(name), blocks, threads, 64 * sizeof(float), nullptr, at<const float>(x),
-                        at<float>(out));
-  });
   bind_numbers<float>(m, "float32");
   bind_numbers<double>(m, "float64");
   bind_numbers<int>(m, "int32");
@@ -98,9 +67,11 @@ PYBIND11_MODULE(selftest, m) {
   m.def("parts", [](uintptr_t x, uintptr_t out) {
     PLUFG_LAUNCH(sound::parts, 1, 64, nullptr, at<const float>(x), at<float>(out));
   });
-  m.def("reverse", [](uintptr_t x, uintptr_t out, unsigned blocks, unsigned threads, int rounds, size_t bytes) {
-    PLUFG_LAUNCH_SHARED(sound::reverse, blocks, threads, bytes, nullptr, at<const float>(x), at<float>(out), rounds);
-  });
+  m.def("reverse",
+        [](uintptr_t x, uintptr_t out, unsigned blocks, unsigned threads, int rounds, size_t bytes) {
+          PLUFG_LAUNCH_SHARED(sound::reverse, blocks, threads, bytes, nullptr, at<const float>(x),
+                              at<float>(out), rounds);
+        });
   m.def("votes", [](uintptr_t x, uintptr_t out, unsigned threads) {
     PLUFG_LAUNCH(sound::votes, 1, threads, nullptr, at<const int>(x), at<int>(out));
   });

@@ -1,50 +1,34 @@
 #pragma once
 
-// CUDA on a CPU, for tests: include this file and then a `.cuh` of csrc/cuda, and a plain C++20 compiler builds
-// its kernels as they are. Every thread of a block is a fiber that runs until it has to wait for others; who
-// runs next is drawn from a seed. README.md beside this file says what that can and cannot show.
+// CUDA on a CPU, for tests: include this file and then a `.cuh` of csrc/cuda, and a plain C++20 compiler
+// builds its kernels as they are. Every thread of a block is a fiber that runs until it has to wait for
+// others; who runs next is drawn from a seed. README.md beside this file says what that can and cannot show.
 //
 // One launch at a time: the engine belongs to the process and knows no locks.
 
 #include <cxxabi.h>
-#include <dlfcn.h>
-#include <elf.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <source_location>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
 
-#if !defined(__x86_64__) && !defined(SIMT_UCONTEXT)
-#define SIMT_UCONTEXT
-#endif
-#if defined(SIMT_UCONTEXT)
-#include <ucontext.h>
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 #include "device.h"
+#include "fiber.h"
+#include "symbols.h"
 
-// ------------------------------------------------------------------------------------------ words of the language
-
-// Of internal linkage, as AddressSanitizer guards no variable that several translation units may define: this is
-// what puts red zones around the static shared arrays of a kernel template.
+// Of internal linkage, as AddressSanitizer guards no variable that several translation units may define: this
+// is what puts red zones around the static shared arrays of a kernel template.
 #define __global__ [[maybe_unused]] static
 #define __device__
 #define __host__
@@ -60,18 +44,14 @@
   PLUFG_LAUNCH_SHARED(kernel, blocks, threads, 0, stream, __VA_ARGS__)
 #define PLUFG_LAUNCH_SHARED(kernel, blocks, threads, bytes, stream, ...) \
   (static_cast<void>(stream), ::simt::launch(kernel, (blocks), (threads), (bytes), __VA_ARGS__))
-#define PLUFG_DYNAMIC_SHARED(type, name) type* const name = static_cast<type*>(::simt::engine.dynamic_shared())
+#define PLUFG_DYNAMIC_SHARED(type, name) \
+  type* const name = static_cast<type*>(::simt::engine.dynamic_shared())
 
 inline uint3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
 namespace simt {
-
-// A kernel that breaks a rule, with where and how.
-struct Error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 using Site = std::source_location;
 
@@ -83,161 +63,6 @@ inline std::string text(const Site& at) {
   const std::string path = at.file_name();
   return path.substr(path.rfind('/') + 1) + ":" + std::to_string(at.line());
 }
-
-// --------------------------------------------------------------------------------------------------------- fibers
-
-#if !defined(SIMT_UCONTEXT)
-// What swapcontext does, without its two calls of the kernel for signals that nobody masks here.
-asm(R"(
-  .pushsection .text
-  .weak simt_swap
-  .hidden simt_swap
-  .type simt_swap, @function
-simt_swap:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-  .size simt_swap, .-simt_swap
-  .popsection
-)");
-extern "C" void simt_swap(void** save, void* resume);
-#endif
-
-struct Fiber {
-#if defined(SIMT_UCONTEXT)
-  ucontext_t context;
-#else
-  void* context = nullptr;  // its stack pointer
-#endif
-  // For AddressSanitizer, which has to know on which stack it is.
-  void* fake_stack = nullptr;
-  const void* bottom = nullptr;
-  size_t size = 0;
-};
-
-inline Fiber* left = nullptr;  // the fiber that the running one was entered from
-
-// After every arrival on a stack. The bounds of the stack left behind are the only way to learn those of main.
-inline void arrive([[maybe_unused]] Fiber* self) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(self ? self->fake_stack : nullptr, &left->bottom, &left->size);
-#endif
-}
-
-inline void swap(Fiber& from, Fiber& to) {
-  left = &from;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&from.fake_stack, to.bottom, to.size);
-#endif
-#if defined(SIMT_UCONTEXT)
-  swapcontext(&from.context, &to.context);
-#else
-  simt_swap(&from.context, to.context);
-#endif
-  arrive(&from);
-}
-
-inline std::unique_ptr<Fiber> make_fiber(size_t number, void (*entry)()) {
-  constexpr size_t kGuard = 4096, kSize = 256 * 1024;
-  void* memory = mmap(nullptr, kGuard + kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  mprotect(memory, kGuard, PROT_NONE);
-  auto fiber = std::make_unique<Fiber>();
-  auto* const bottom = static_cast<unsigned char*>(memory) + kGuard;
-  // Stacks that all start at the same place of a page would fight for the same few lines of the cache.
-  const size_t size = kSize - number % 32 * 192 / 16 * 16;
-  fiber->bottom = bottom;
-  fiber->size = size;
-#if defined(SIMT_UCONTEXT)
-  getcontext(&fiber->context);
-  fiber->context.uc_stack.ss_sp = bottom;
-  fiber->context.uc_stack.ss_size = size;
-  fiber->context.uc_link = nullptr;
-  makecontext(&fiber->context, entry, 0);
-#else
-  // What simt_swap takes off the stack: six registers and where to go; one more word aligns as a call would.
-  auto** const top = reinterpret_cast<void**>(bottom + size);
-  top[-2] = reinterpret_cast<void*>(entry);
-  fiber->context = top - 8;
-#endif
-  return fiber;
-}
-
-// ---------------------------------------------------------------------------------------------------- shared memory
-
-struct Span {
-  unsigned char* data;
-  size_t bytes;
-};
-
-// Sixteen bits that are a NaN in every format however often they are repeated (in double precision a signalling
-// one), and as an integer an index far out of bounds.
-inline constexpr uint16_t kPoison = 0x7ff4;
-
-__attribute__((no_sanitize("address"))) inline void poison(const Span& span) {
-  for (size_t i = 0; i < span.bytes; ++i) span.data[i] = static_cast<unsigned char>(kPoison >> (i % 2 * 8));
-}
-
-// The symbol table of the file that this code was loaded from. It tells the names of kernels, and where their
-// static shared variables are: a macro before a declaration cannot learn the address, and compilers do not put
-// variables of templates into a section of ours.
-struct Symbols {
-  std::map<const void*, std::string> functions;
-  std::map<std::string, Span> variables;
-
-  Symbols() {
-    Dl_info here{};
-    dladdr(reinterpret_cast<void*>(&poison), &here);
-    std::ifstream file(here.dli_fname, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    const auto* const elf = reinterpret_cast<const Elf64_Ehdr*>(bytes.data());
-    const auto* const sections = reinterpret_cast<const Elf64_Shdr*>(bytes.data() + elf->e_shoff);
-    for (int s = 0; s < elf->e_shnum; ++s) {
-      if (sections[s].sh_type != SHT_SYMTAB) continue;
-      const char* const names = bytes.data() + sections[sections[s].sh_link].sh_offset;
-      const auto* const symbols = reinterpret_cast<const Elf64_Sym*>(bytes.data() + sections[s].sh_offset);
-      for (size_t i = 0; i < sections[s].sh_size / sizeof(Elf64_Sym); ++i) {
-        const Elf64_Sym& symbol = symbols[i];
-        auto* const address = static_cast<unsigned char*>(here.dli_fbase) + symbol.st_value;
-        const auto type = ELF64_ST_TYPE(symbol.st_info);
-        // Without initial value, as shared variables are; the constants of a kernel have one.
-        const bool blank = symbol.st_shndx < elf->e_shnum && sections[symbol.st_shndx].sh_type == SHT_NOBITS;
-        if (type == STT_FUNC) functions[address] = names + symbol.st_name;
-        if (type == STT_OBJECT && blank) variables[names + symbol.st_name] = {address, symbol.st_size};
-      }
-    }
-  }
-
-  // Mangled; a kernel is of internal linkage, which its name tells with an L that nvcc's does not have.
-  const std::string& name(const void* kernel) const {
-    const auto at = functions.find(kernel);
-    if (at == functions.end()) throw Error("simt: a kernel without a symbol; link without -s");
-    return at->second;
-  }
-
-  std::vector<Span> shared(const std::string& kernel) const {
-    const std::string prefix = "_ZZ" + kernel.substr(2) + "E";
-    std::vector<Span> spans;
-    for (auto at = variables.lower_bound(prefix); at != variables.end() && at->first.starts_with(prefix); ++at) {
-      spans.push_back(at->second);
-    }
-    return spans;
-  }
-};
-
-// ----------------------------------------------------------------------------------------------------------- engine
 
 enum class State : uint8_t { ready, at_block, at_warp, at_active, ended };
 
@@ -256,15 +81,16 @@ struct Thread {
   bool waits() const { return state != State::ready && state != State::ended; }
   bool meets(const Thread& other) const {
     return state == other.state && mask == other.mask && what == other.what && at.line() == other.at.line() &&
-           at.column() == other.at.column() && std::strcmp(at.file_name(), other.at.file_name()) == 0;
+           at.column() == other.at.column() &&
+           (at.file_name() == other.at.file_name() || !std::strcmp(at.file_name(), other.at.file_name()));
   }
 };
 
 class Engine {
  public:
   void seed(uint64_t value) { random_ = value; }
+  // How often each kernel has run to its end, by its name as c++filt shows that of nvcc.
   const std::map<std::string, long>& launches() const { return launches_; }
-  void forget_launches() { launches_.clear(); }
 
   void launch(const void* kernel, dim3 grid, dim3 block, size_t bytes, const std::function<void()>& body) {
     static const Symbols symbols;
@@ -273,11 +99,11 @@ class Engine {
     const std::unique_ptr<char, decltype(&std::free)> demangled(
         abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), &std::free);
     kernel_ = demangled.get();
-    ++launches_[kernel_];
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
     const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
     if (threads < 1 || threads > 1024 || block.z > 64) refuse("a block of " + text(block) + " threads");
-    if (blocks < 1 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535) refuse("a grid of " + text(grid));
+    if (blocks < 1 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535)
+      refuse("a grid of " + text(grid));
     if (bytes > 48 * 1024) refuse(std::to_string(bytes) + " bytes of dynamic shared memory");
 
     // From the heap and of the very size: AddressSanitizer watches both ends.
@@ -298,6 +124,7 @@ class Engine {
       for (const Span& span : shared) poison(span);
       run_block();
     }
+    ++launches_[kernel_];
   }
 
   void* dynamic_shared() const { return dynamic_.data; }
@@ -305,9 +132,9 @@ class Engine {
   // All threads of the block; returns how many votes were not zero.
   uint64_t meet_block(const char* what, bool vote, Site at) {
     stop_at(State::at_block, what, at, 0, -1, vote);
-    if (++arrived_ == threads_.size() && std::all_of(threads_.begin(), threads_.end(), [&](const Thread& other) {
-          return other.meets(*current_);
-        })) {
+    if (++arrived_ == threads_.size() &&
+        std::all_of(threads_.begin(), threads_.end(),
+                    [&](const Thread& other) { return other.meets(*current_); })) {
       uint64_t votes = 0;
       for (const Thread& thread : threads_) votes += thread.given;
       for (Thread& thread : threads_) release(thread, votes);
@@ -329,8 +156,8 @@ class Engine {
       if (warp[other].given) votes |= uint64_t{1} << other;
       const int read = warp[other].source;
       if (read >= 0 && !(mask >> read & 1)) {
-        refuse(std::string(what) + " in thread " + text(warp[other].index) + " reads lane " + std::to_string(read) +
-                   ", which is not in the mask",
+        refuse(std::string(what) + " in thread " + text(warp[other].index) + " reads lane " +
+                   std::to_string(read) + ", which is not in the mask",
                at);
       }
     }
@@ -378,7 +205,8 @@ class Engine {
 
   void stop_at(State state, const char* what, Site at, unsigned mask, int source, uint64_t given) {
     Thread& self = *current_;
-    self.state = state, self.what = what, self.at = at, self.mask = mask, self.source = source, self.given = given;
+    self.state = state, self.what = what, self.at = at, self.mask = mask, self.source = source,
+    self.given = given;
   }
 
   void release(Thread& thread, uint64_t got) {
@@ -402,7 +230,8 @@ class Engine {
     ready_.clear();
     for (size_t i = 0; i < threads_.size(); ++i) {
       const auto number = static_cast<unsigned>(i);
-      threads_[i] = Thread{{number % blockDim.x, number / blockDim.x % blockDim.y, number / blockDim.x / blockDim.y}};
+      threads_[i] =
+          Thread{{number % blockDim.x, number / blockDim.x % blockDim.y, number / blockDim.x / blockDim.y}};
       ready_.push_back(&threads_[i]);
     }
     arrived_ = ended_ = 0;
@@ -570,8 +399,6 @@ inline int segment(const char* what, int width, Site at) {
 
 }  // namespace simt
 
-// ------------------------------------------------------------------------------------------------------- intrinsics
-
 inline void __syncthreads(simt::Site at = simt::Site::current()) {
   simt::engine.meet_block("__syncthreads", false, at);
 }
@@ -599,21 +426,23 @@ inline int __all_sync(unsigned mask, int vote, simt::Site at = simt::Site::curre
 }
 inline unsigned __activemask(simt::Site at = simt::Site::current()) { return simt::engine.active(at); }
 
-// As the hardware does: a lane that would reach beyond the end of its segment (for _up: before its start) gets
-// its own value.
+// As the hardware does: a lane that would reach beyond the end of its segment (for _up: before its start)
+// gets its own value.
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32, simt::Site at = simt::Site::current()) {
   const int first = simt::segment("__shfl_sync", width, at);
   return simt::shuffle("__shfl_sync", mask, value, first + (source & (width - 1)), at);
 }
 template <typename T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, simt::Site at = simt::Site::current()) {
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                 simt::Site at = simt::Site::current()) {
   const int first = simt::segment("__shfl_up_sync", width, at), lane = simt::engine.lane();
   const bool inside = delta <= static_cast<unsigned>(lane - first);
   return simt::shuffle("__shfl_up_sync", mask, value, inside ? lane - static_cast<int>(delta) : lane, at);
 }
 template <typename T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, simt::Site at = simt::Site::current()) {
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
+                   simt::Site at = simt::Site::current()) {
   const int first = simt::segment("__shfl_down_sync", width, at), lane = simt::engine.lane();
   const bool inside = delta < static_cast<unsigned>(first + width - lane);
   return simt::shuffle("__shfl_down_sync", mask, value, inside ? lane + static_cast<int>(delta) : lane, at);

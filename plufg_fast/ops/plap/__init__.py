@@ -30,7 +30,7 @@ __all__ = ["SolveInfo", "divergence", "edge_gradient", "plap_energy", "plap_solv
 class SolveInfo(NamedTuple):
     """How a solve went; tensors, so that reading them is the caller's choice."""
 
-    steps: Tensor  # int64 scalar: steps taken, with those that carry gradient
+    steps: Tensor  # int64 scalar on the device of the signal: steps taken, with those that carry gradient
     residual: Tensor  # scalar: relative change of the last step, of the band that changed most
 
 
@@ -114,7 +114,7 @@ def plap_solve(
 
     problem, y = call.problem(), call.y
     silent = warmup if grad == "unroll" else warmup + steps - 1
-    f, taken = solvers.iterate(y, problem, silent, tol) if silent else (y, torch.zeros((), dtype=torch.int64))
+    f, taken = solvers.iterate(y, problem, silent, tol) if silent else (y, y.new_zeros((), dtype=torch.int64))
     if grad == "unroll":
         for _ in range(steps):
             before, f = f, problem.step(f, y)
@@ -237,9 +237,11 @@ class _Call:
         self.serving = _serving(where, backend, g.device.type, mode, solver)
         # Half precision is storage; sums over many edges need more.
         self.work = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
-        # Kernels read and write such numbers themselves; a fixed point is not to be had in eight bits.
-        read = {"cpp": (torch.bfloat16,), "triton": (torch.bfloat16, torch.float16)}.get(self.serving, ())
-        self.storage = y.dtype if y.dtype in read and grad == "unroll" else self.work
+        # Kernels read and write 16 bits themselves, on the CPU bfloat16; a fixed point is not to be had in so few.
+        on_cpu = (self.serving, g.device.type) == ("cpp", "cpu")
+        half = (torch.bfloat16,) if on_cpu else (torch.bfloat16, torch.float16)
+        kept = self.serving != "reference" and grad == "unroll" and y.dtype in half
+        self.storage = y.dtype if kept else self.work
         self.y = self.signal("y", y)
         checks.number(where, "eps", eps, least=0.0)
         self.eps = eps

@@ -31,7 +31,7 @@ def _fake(f: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _fake_steps(y: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return _empty_like(y), torch.empty((), dtype=torch.int64)
+    return _empty_like(y), y.new_empty((), dtype=torch.int64)
 
 
 def _fake_backward(grad: Tensor, f: Tensor, out: Tensor, a: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:

@@ -146,12 +146,12 @@ def _iterate(
         f = new
         if done:
             break
-    return (f.clone() if f is y else f), torch.tensor(taken)
+    return (f.clone() if f is y else f), torch.tensor(taken, device=y.device)
 
 
 @_iterate.register_fake
 def _(y: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(y), torch.empty((), dtype=torch.int64)
+    return torch.empty_like(y), y.new_empty((), dtype=torch.int64)
 
 
 def iterate(y: Tensor, problem: Problem, steps: int, tol: float | None) -> tuple[Tensor, Tensor]:

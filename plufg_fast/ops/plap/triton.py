@@ -347,7 +347,7 @@ def plap_steps(
     Between steps the signal stays in the precision that is computed in. Only with a tolerance does it wait for them.
     """
     if y.numel() == 0:
-        return torch.empty_like(y), torch.tensor(steps if tol is None else 1)
+        return torch.empty_like(y), torch.tensor(steps if tol is None else 1, device=y.device)
     rows = Rows.of(rowptr, col, weight)
     f, taken, settled = y, 0, False
     while taken < steps and not settled:
@@ -355,7 +355,7 @@ def plap_steps(
         _advance(new, f, y, rows, dinv, p, mu, eps, penalty, parameter)
         settled = tol is not None and bool(relative_change(new, f) < tol)
         f, taken = new, taken + 1
-    return f.to(y.dtype), torch.tensor(taken)
+    return f.to(y.dtype), torch.tensor(taken, device=y.device)
 
 
 @torch.library.custom_op("plufg_triton::plap_step_backward", mutates_args=())

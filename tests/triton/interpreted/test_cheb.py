@@ -2,11 +2,11 @@
 
 from typing import Any
 
+import cheb_cases as grid
 import graphs
 import pytest
 import torch
 import triton_forms
-from ops import test_cheb_fused as grid
 from torch import Tensor
 
 from plufg_fast import ops

@@ -3,10 +3,10 @@
 from typing import Any
 
 import graphs
+import plap_cases as grid
 import pytest
 import torch
 import triton_forms
-from ops import test_plap_step as grid
 from torch import Tensor
 
 import plufg_fast.graph
