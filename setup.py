@@ -35,6 +35,7 @@ OBJECTS = Path("build/sanitize" if SANITIZE else "build/ext")
 DEFAULT_ARCHS = "80;90;100"
 # One stem per kernel: schemas, CPU kernels and their registration are found by it.
 STEMS = ("cheb", "plap")
+CPU_KERNELS = ("cheb", "plap_step", "plap_backward")
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 # Every x86 object starts from the plain instruction set, whatever CXXFLAGS asks for: a wider one is chosen at
@@ -202,8 +203,8 @@ def plan() -> tuple[list[Step], Step]:
     for isa, flags in ISAS.items():
         # Square roots set no errno and comparisons trap nowhere here: loops over them become vectors.
         fast = [*cpp, "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", *flags]
-        for stem in STEMS:
-            objects.append(compiled(f"csrc/cpu/{stem}.cpp", [*fast, f"-DPLUFG_ISA={isa}"], f"{isa}_{stem}"))
+        for kernel in CPU_KERNELS:
+            objects.append(compiled(f"csrc/cpu/{kernel}.cpp", [*fast, f"-DPLUFG_ISA={isa}"], f"{isa}_{kernel}"))
 
     link = [*cxx, "-shared", *SANITIZERS]
     if nvcc:

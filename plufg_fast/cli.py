@@ -104,143 +104,255 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
             yield f"{prefix}{key}", "none" if value is None else str(value)
 
 
+# Options that train and search share.
+Dataset = Annotated[
+    str,
+    typer.Option(
+        help="csbm (generated), cora, citeseer, pubmed, computers, photo, cs, physics,"
+        " chameleon, squirrel, actor, wisconsin, texas, cornell or cornell-old (as before 2022)."
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option(help="pl-ufg1, pl-ufg2, pl-fufg, pgnn, ufg, mlp, gcn, sgc, gat, jknet, appnp or gprgnn."),
+]
+SplitKind = Annotated[
+    str,
+    typer.Option(help="random (by class), released (the paper's), public (Planetoid's) or geom-gcn (ten)."),
+]
+Rates = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TRAIN,VAL",
+        help="Shares of training and validation nodes for random and released.",
+        show_default="0.6,0.2 on heterophilic datasets, else 0.2,0.1",
+    ),
+]
+Overall = Annotated[bool, typer.Option("--overall", help="Let random draw from all nodes, not within classes.")]
+Seed = Annotated[int, typer.Option(min=0, help="First seed: parameters, dropout, split, generated graph.")]
+Epochs = Annotated[int, typer.Option(min=1, help="Epochs of every run.")]
+Patience = Annotated[
+    int | None,
+    typer.Option(min=1, help="Stop a run after so many epochs without a better one.", show_default="never"),
+]
+LearningRate = Annotated[float, typer.Option(min=0, help="Learning rate of Adam.")]
+Schedule = Annotated[
+    str, typer.Option(help="constant (the paper's), cosine (to 0), plateau (halved as validation loss stands still).")
+]
+WeightDecay = Annotated[float, typer.Option(min=0, help="L2 penalty on the parameters.")]
+Hidden = Annotated[int, typer.Option(min=1, help="Hidden channels.")]
+Dropout = Annotated[
+    float | None, typer.Option(min=0, max=1, help="Share of values dropped.", show_default="the model's")
+]
+P = Annotated[
+    str | None,
+    typer.Option(
+        help="p of the p-Laplacian (pL models, pgnn); 2,1.5,1 is one per band (pl-ufg1, pl-fufg).",
+        show_default="the model's",
+    ),
+]
+LearnP = Annotated[bool, typer.Option("--learn-p", help="Make p, one or one per band, a parameter.")]
+Mu = Annotated[
+    float | None,
+    typer.Option(help="How strongly the p-solve holds on to its input.", show_default="the model's"),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="KEY=VALUE",
+        show_default=False,
+        help="Any other keyword of the model, such as -o framelet=haar or -o K=4. Repeatable.",
+    ),
+]
+Phi = Annotated[
+    float | None,
+    typer.Option(min=-1, max=1, help="Homophily of the csbm, from -1 to 1.", show_default="0.5"),
+]
+Nodes = Annotated[int | None, typer.Option(min=4, help="Nodes of the csbm.", show_default="1000")]
+Undirected = Annotated[bool, typer.Option("--undirected", help="Add the reverse of every edge of a directed dataset.")]
+Normalize = Annotated[bool, typer.Option("--normalize", help="Scale the feature rows of a dataset to sum 1.")]
+LargestComponent = Annotated[
+    bool, typer.Option("--largest-component", help="Keep only the largest connected component of a dataset.")
+]
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="PLUFG_DATA",
+        help="Datasets in PyG's layout; may be read-only.",
+        show_default="PyG downloads",
+    ),
+]
+PresetName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Start from what a search found, such as cora/pl-ufg2 or a .toml file; other options override it.",
+        show_default="none",
+    ),
+]
+SaveEvery = Annotated[int, typer.Option(min=1, help="Epochs after which an unfinished run is saved.")]
+
+
 @app.command()
 def train(
-    dataset: Annotated[
-        str,
-        typer.Option(
-            help="csbm (generated), cora, citeseer, pubmed, computers, photo, cs, physics,"
-            " chameleon, squirrel, actor, wisconsin, texas or cornell."
-        ),
-    ] = "csbm",
-    model: Annotated[
-        str,
-        typer.Option(help="pl-ufg1, pl-ufg2, pl-fufg, pgnn, ufg, mlp, gcn, sgc, gat, jknet, appnp or gprgnn."),
-    ] = "pl-ufg2",
-    split: Annotated[
-        str,
-        typer.Option(help="random (by class), released (the paper's), public (Planetoid's) or geom-gcn (ten)."),
-    ] = "random",
+    ctx: typer.Context,
+    dataset: Dataset = "csbm",
+    model: Model = "pl-ufg2",
+    preset: PresetName = None,
+    split: SplitKind = "random",
+    rates: Rates = None,
+    overall: Overall = False,
     runs: Annotated[int, typer.Option(min=1, help="Runs; run r uses the seed SEED + r.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="First seed: parameters, dropout, split, generated graph.")] = 0,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of every run.")] = 200,
-    patience: Annotated[
-        int | None,
-        typer.Option(min=1, help="Stop a run after so many epochs without a better one.", show_default="never"),
-    ] = None,
-    lr: Annotated[float, typer.Option(min=0, help="Learning rate of Adam.")] = 0.01,
-    weight_decay: Annotated[float, typer.Option(min=0, help="L2 penalty on the parameters.")] = 5e-4,
-    hidden: Annotated[int, typer.Option(min=1, help="Hidden channels.")] = 32,
-    dropout: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Share of values dropped.", show_default="the model's")
-    ] = None,
-    p: Annotated[
-        float | None, typer.Option(help="p of the p-Laplacian (pL models, pgnn).", show_default="the model's")
-    ] = None,
-    mu: Annotated[
-        float | None,
-        typer.Option(help="How strongly the p-solve holds on to its input.", show_default="the model's"),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            "-o",
-            metavar="KEY=VALUE",
-            show_default=False,
-            help="Any other keyword of the model, such as -o framelet=haar or -o K=4. Repeatable.",
-        ),
-    ] = None,
-    phi: Annotated[
-        float | None,
-        typer.Option(min=-1, max=1, help="Homophily of the csbm, from -1 to 1.", show_default="0.5"),
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(min=4, help="Nodes of the csbm.", show_default="1000")] = None,
-    undirected: Annotated[
-        bool, typer.Option("--undirected", help="Add the reverse of every edge of a directed dataset.")
-    ] = False,
-    normalize: Annotated[
-        bool, typer.Option("--normalize", help="Scale the feature rows of a dataset to sum 1.")
-    ] = False,
-    root: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="PLUFG_DATA",
-            help="Datasets in PyG's layout; may be read-only.",
-            show_default="PyG downloads",
-        ),
-    ] = None,
+    seed: Seed = 0,
+    epochs: Epochs = 200,
+    patience: Patience = None,
+    lr: LearningRate = 0.01,
+    schedule: Schedule = "constant",
+    weight_decay: WeightDecay = 5e-4,
+    hidden: Hidden = 32,
+    dropout: Dropout = None,
+    p: P = None,
+    learn_p: LearnP = False,
+    mu: Mu = None,
+    option: Options = None,
+    phi: Phi = None,
+    nodes: Nodes = None,
+    undirected: Undirected = False,
+    normalize: Normalize = False,
+    largest_component: LargestComponent = False,
+    root: Root = None,
     out: Annotated[Path, typer.Option(help="Folder for results.jsonl, one line per run.")] = Path("out/train"),
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the networks at their best epochs.", show_default="not kept"),
+    ] = None,
+    save_every: SaveEvery = 100,
 ) -> None:
     """Train a model on a dataset and report its test accuracy.
 
     The epoch is chosen by validation accuracy alone.
     Without --dataset it trains on a generated contextual stochastic block model.
+    Runs that are in results.jsonl already are not repeated; one that was interrupted goes on where it was saved.
     """
     stdout, stderr = _consoles()
     with _readable(stderr):
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        from .data import DATASETS, SPLITS
         from .experiments import train as experiment
-        from .nn.models import MODELS, option_names
 
-        for what, value, known in (
-            ("dataset", dataset.lower(), ("csbm", *DATASETS)),
-            ("model", model.lower(), tuple(MODELS)),
-            ("split", split.lower(), SPLITS),
-        ):
-            if value not in known:
-                raise ValueError(f"unknown {what} {value!r}; choose from {', '.join(known)}")
-        model_options = {"dropout": dropout, "p": p, "mu": mu, **_parse(option or [])}
-        model_options = {key: value for key, value in model_options.items() if value is not None}
-        unknown = [key for key in model_options if key not in option_names(model)]
-        if unknown:
-            known = tuple(option_names(model))
-            raise ValueError(f"{model} has no option {', '.join(unknown)}; it has {', '.join(known)}")
-        generated = dataset.lower() == "csbm"
-        only_csbm = {"phi": phi, "num_nodes": nodes}
-        only_real = {"undirected": undirected or None, "normalize_features": normalize or None}
-        data_options = {k: v for k, v in (only_csbm | only_real).items() if v is not None}
-        misplaced = [key for key in data_options if key in (only_real if generated else only_csbm)]
-        if misplaced:
-            raise ValueError(f"{dataset} does not take {', '.join(misplaced)}")
-        config = experiment.TrainConfig(
-            dataset=dataset.lower(),
-            model=model.lower(),
-            split=split.lower(),
-            runs=runs,
-            seed=seed,
-            epochs=epochs,
-            patience=patience,
-            lr=lr,
-            weight_decay=weight_decay,
-            hidden_channels=hidden,
-            model_options=model_options,
-            data_options=data_options,
-            root=None if root is None or generated else str(root),
-        )
-        bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("val {task.fields[val]}"),
-            TimeRemainingColumn(),
-            console=stderr,
-            transient=True,
-        )
-        with bar:
-            task = bar.add_task("loading", total=runs * epochs, val="?")
+        config = _config(ctx)
+        with _bar(stderr, "{task.description}", "{task.fields[now]}") as bar:
+            task = bar.add_task("loading", total=runs * config.epochs, now="")
 
             def progress(run: int) -> experiment.Progress:
-                def step(epoch: int, accuracy: float) -> None:
-                    bar.update(task, completed=run * epochs + epoch, val=f"{accuracy:6.1%}")
+                def step(epoch: experiment.Epoch) -> None:
+                    bar.update(task, completed=run * config.epochs + epoch.number, now=_now(epoch))
 
                 bar.update(task, description=f"run {run + 1} of {runs}")
                 return step
 
-            results = experiment.train(config, out, progress)
+            results = experiment.train(config, out, progress, checkpoints=checkpoint, save_every=save_every)
     _report(stdout, config, results, out)
+
+
+def _bar(console: Console, *texts: str) -> Any:
+    """A progress bar with texts before it and behind it, and the time that is left."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    before, *behind = (TextColumn(text) for text in texts)
+    columns = (before, BarColumn(), *behind, TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True)
+
+
+def _now(epoch: Any) -> str:
+    return (
+        f"epoch {epoch.number:4d}  loss {epoch.train_loss:6.3f}  accuracy: train {epoch.train_accuracy:6.1%}"
+        f"  val {epoch.val_accuracy:6.1%} (best {epoch.best_val_accuracy:6.1%})"
+    )
+
+
+def _given(ctx: typer.Context) -> dict[str, Any]:
+    """The options that the user wrote, by name."""
+    # By its name: typer may bring its own copy of click, whose enumeration is another one.
+    said = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    return {name: ctx.params[name] for name, how in said.items() if how is not None and how.name == "COMMANDLINE"}
+
+
+def _config(ctx: typer.Context) -> Any:
+    """The configuration that the options of a command say, a preset's where they say nothing."""
+    from .data import DATASETS, OLD_CORNELL, SPLITS
+    from .experiments import presets
+    from .experiments.train import SCHEDULES, TrainConfig
+    from .nn.models import MODELS, option_names
+
+    options, given = ctx.params, _given(ctx)
+    base = TrainConfig() if options["preset"] is None else presets.read(options["preset"])[0]
+    # Without a preset the defaults of the command count, which its help shows.
+    said = options if options["preset"] is None else given
+
+    def chosen(name: str, field: str | None = None) -> Any:
+        value = said[name] if name in said else getattr(base, field or name)
+        return value.lower() if isinstance(value, str) else value
+
+    dataset, model, kind, schedule = (chosen(name) for name in ("dataset", "model", "split", "schedule"))
+    for what, value, known in (
+        ("dataset", dataset, ("csbm", *DATASETS, OLD_CORNELL)),
+        ("model", model, tuple(MODELS)),
+        ("split", kind, SPLITS),
+        ("schedule", schedule, SCHEDULES),
+    ):
+        if value not in known:
+            raise ValueError(f"unknown {what} {value!r}; choose from {', '.join(known)}")
+
+    model_options = {
+        "dropout": options["dropout"],
+        "p": _numbers("p", options["p"]),
+        "learn_p": options["learn_p"] or None,
+        "mu": options["mu"],
+        **_parse(options["option"] or []),
+    }
+    model_options = {**base.model_options, **{key: item for key, item in model_options.items() if item is not None}}
+    unknown = [key for key in model_options if key not in option_names(model)]
+    if unknown:
+        raise ValueError(f"{model} has no option {', '.join(unknown)}; it has {', '.join(option_names(model))}")
+
+    only_csbm = {"phi": options["phi"], "num_nodes": options["nodes"]}
+    only_real = {
+        "undirected": options["undirected"] or None,
+        "normalize_features": options["normalize"] or None,
+        "largest_component": options["largest_component"] or None,
+    }
+    asked = {key: item for key, item in (only_csbm | only_real).items() if item is not None}
+    misplaced = [key for key in asked if key in (only_real if dataset == "csbm" else only_csbm)]
+    if misplaced:
+        raise ValueError(f"{dataset} does not take {', '.join(misplaced)}")
+
+    split_options = {} if "split" in given else dict(base.split_options)
+    rates = _numbers("rates", options["rates"])
+    if rates is not None:
+        if not isinstance(rates, list) or len(rates) != 2:
+            raise ValueError(f"expected --rates TRAIN,VAL, got {options['rates']!r}")
+        split_options["rates"] = rates
+    if options["overall"]:
+        split_options["per_class"] = False
+    root = options["root"]
+    return TrainConfig(
+        dataset=dataset,
+        model=model,
+        split=kind,
+        runs=options["runs"],
+        seed=options["seed"],
+        epochs=chosen("epochs"),
+        patience=chosen("patience"),
+        lr=chosen("lr"),
+        schedule=schedule,
+        weight_decay=chosen("weight_decay"),
+        hidden_channels=chosen("hidden", "hidden_channels"),
+        model_options=model_options,
+        data_options={**base.data_options, **asked},
+        split_options=split_options,
+        root=None if root is None or dataset == "csbm" else str(root),
+    )
 
 
 def _report(console: Console, config: Any, results: list[Any], out: Path) -> None:
@@ -261,22 +373,222 @@ def _report(console: Console, config: Any, results: list[Any], out: Path) -> Non
     majority, _ = mean_and_std([result.majority_accuracy for result in results])
     table.add_row("largest class of the test nodes", f"{majority:.2%}", "", style="dim")
     console.print(table)
+    if results[0].learned_p is not None:
+        bands = zip(*(result.learned_p for result in results), strict=True)
+        shown = ", ".join("{:.3f} ± {:.3f}".format(*mean_and_std(values)) for values in bands)
+        console.print(f"learned p: {shown}", soft_wrap=True)
     epoch = sum(result.seconds for result in results) / sum(result.epochs for result in results)
     console.print(f"{1000 * epoch:.1f} ms per epoch; every run is a line of {out / 'results.jsonl'}", soft_wrap=True)
 
 
-def _parse(pairs: list[str]) -> dict[str, Any]:
-    """``key=value`` pairs, a value being a JSON literal where it is one and a string otherwise."""
-    options: dict[str, Any] = {}
+def _value(text: str) -> Any:
+    """A JSON literal where it is one, and text otherwise."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _pairs(pairs: list[str], name: str) -> Iterator[tuple[str, str]]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise ValueError(f"expected --option KEY=VALUE, got {pair!r}")
-        try:
-            options[key] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key] = value
-    return options
+            raise ValueError(f"expected --{name} KEY=VALUE, got {pair!r}")
+        yield key, value
+
+
+def _parse(pairs: list[str]) -> dict[str, Any]:
+    """``key=value`` pairs."""
+    return {key: _value(value) for key, value in _pairs(pairs, "option")}
+
+
+def _numbers(name: str, text: str | None) -> float | list[float] | None:
+    """A number, or several with commas between them."""
+    if text is None:
+        return None
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"expected numbers with commas between them for --{name}, got {text!r}") from None
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+@app.command()
+def search(
+    ctx: typer.Context,
+    dataset: Dataset = "csbm",
+    model: Model = "pl-ufg2",
+    method: Annotated[
+        str, typer.Option(help="tpe (learns from the trials so far), random, or grid (the paper's, shuffled).")
+    ] = "tpe",
+    trials: Annotated[
+        int, typer.Option(min=1, help="Configurations to try, by all calls and processes together.")
+    ] = 100,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUES",
+            show_default=False,
+            help="Values of an option: theta=node,band or mu=0.1..50:log (a range; :log on that scale). Repeatable.",
+        ),
+    ] = None,
+    only_vary: Annotated[bool, typer.Option("--only-vary", help="Vary what --vary says and nothing else.")] = False,
+    per_band_p: Annotated[
+        bool, typer.Option("--per-band-p", help="Search one p for every band (pl-ufg1, pl-fufg).")
+    ] = False,
+    prune: Annotated[bool, typer.Option(help="Give up trials that stay below the median.")] = True,
+    storage: Annotated[str, typer.Option(help="Where the study is kept: journal or sqlite.")] = "journal",
+    write_preset: Annotated[
+        bool,
+        typer.Option("--write-preset", help="Put the best into the package: plufg train --preset DATASET/MODEL."),
+    ] = False,
+    preset: PresetName = None,
+    split: SplitKind = "random",
+    rates: Rates = None,
+    overall: Overall = False,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of every trial; run r uses the seed SEED + r.")] = 3,
+    seed: Seed = 0,
+    epochs: Epochs = 200,
+    patience: Patience = None,
+    lr: LearningRate = 0.01,
+    schedule: Schedule = "constant",
+    weight_decay: WeightDecay = 5e-4,
+    hidden: Hidden = 32,
+    dropout: Dropout = None,
+    p: P = None,
+    learn_p: LearnP = False,
+    mu: Mu = None,
+    option: Options = None,
+    phi: Phi = None,
+    nodes: Nodes = None,
+    undirected: Undirected = False,
+    normalize: Normalize = False,
+    largest_component: LargestComponent = False,
+    root: Root = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of this search.", show_default="out/search/DATASET-MODEL-SPLIT"),
+    ] = None,
+    save_every: SaveEvery = 100,
+) -> None:
+    """Search for the configuration of a model on a dataset, by validation accuracy alone.
+
+    What is given as an option is fixed; the rest varies, see --vary. Killed and started again, with the same
+    options, it goes on where it was; started several times at once, the processes share the trials.
+    Writes trials.csv, search.png and preset.toml.
+    """
+    stdout, stderr = _consoles()
+    with _readable(stderr):
+        from .experiments import presets
+        from .experiments import search as experiment
+
+        config = _config(ctx)
+        space = {} if only_vary else (experiment.grid if method == "grid" else experiment.wide)(config)
+        fixed = {"hidden_channels" if name == "hidden" else name for name in _given(ctx)}
+        space = {name: values for name, values in space.items() if name not in fixed}
+        space |= _space(vary or [])
+        if per_band_p:
+            space = experiment.per_band(config, space)
+        folder = out or Path("out/search") / f"{config.dataset}-{config.model}-{config.split}"
+        with _bar(stderr, "{task.description}", "{task.completed} of {task.total} trials", "{task.fields[now]}") as bar:
+            task = bar.add_task("loading", total=trials, now="")
+
+            def progress(step: experiment.Step) -> None:
+                best = "" if step.best is None else f"  best trial {step.best:6.1%}"
+                bar.update(
+                    task,
+                    description=f"trial {step.trial + 1}, run {step.run + 1} of {config.runs}",
+                    completed=step.finished,
+                    now=_now(step.epoch) + best,
+                )
+
+            found = experiment.search(
+                config,
+                space,
+                folder,
+                method=method,
+                trials=trials,
+                storage=storage,
+                prune=prune,
+                progress=progress,
+                save_every=save_every,
+            )
+        best = experiment.best_of(found)
+        command = _command(ctx, leave_out=("root", "out", "write_preset", "save_every"))
+        experiment.write_table(found, folder / "trials.csv")
+        experiment.draw(found, folder / "search.png", command)
+        _report_search(stdout, config, found, folder)
+        if best is None:
+            raise ValueError("no trial came to its end")
+        facts = experiment.preset_facts(found, best, command)
+        presets.write(folder / "preset.toml", best.config, facts)
+        stdout.print(f"plufg train --preset {folder / 'preset.toml'}", soft_wrap=True)
+        if write_preset:
+            name = f"{config.dataset}/{config.model}"
+            if presets.write_better(presets.path_of(name), best.config, facts):
+                stdout.print(f"plufg train --preset {name}")
+            else:
+                stdout.print(f"{name} stays as it is: its validation accuracy is no lower", soft_wrap=True)
+
+
+def _space(pairs: list[str]) -> dict[str, Any]:
+    """What ``--vary`` says."""
+    from .experiments.search import Range
+
+    names = {"hidden": "hidden_channels", "normalize": "normalize_features"}
+    space: dict[str, Any] = {}
+    for key, text in _pairs(pairs, "vary"):
+        low, dots, high = text.partition("..")
+        high, colon, scale = high.partition(":")
+        name = names.get(key.replace("-", "_"), key.replace("-", "_"))
+        if not dots:
+            space[name] = [_value(part) for part in text.split(",")]
+            continue
+        ends = [_value(low), _value(high)]
+        if not all(type(end) in (int, float) for end in ends) or (colon and scale != "log"):
+            raise ValueError(f"expected --vary {key}=LOW..HIGH or {key}=LOW..HIGH:log, got {text!r}")
+        space[name] = Range(ends[0], ends[1], log=bool(colon))
+    return space
+
+
+def _command(ctx: typer.Context, leave_out: tuple[str, ...]) -> str:
+    """The command as it was given, without what depends on the machine."""
+    words = ["plufg", str(ctx.info_name)]
+    for parameter in ctx.command.params:
+        name = str(parameter.name)
+        if name in leave_out or name not in _given(ctx):
+            continue
+        value = ctx.params[name]
+        flag = max(parameter.opts, key=len)
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag.removeprefix('--')}")
+            continue
+        for item in value if isinstance(value, list | tuple) else [value]:
+            words += [flag, str(item)]
+    return shlex.join(words)
+
+
+def _report_search(console: Console, config: Any, trials: list[Any], folder: Path) -> None:
+    from collections import Counter
+
+    from rich.table import Table
+
+    from .experiments.search import Trial
+
+    counts = Counter(trial.state for trial in trials)
+    table = Table(title=f"{config.model} on {config.dataset}, {config.split} split: the best of {len(trials)} trials")
+    complete = sorted((trial for trial in trials if trial.state == "complete"), key=Trial.rank)
+    for name in ("trial", "validation", "± std"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("configuration")
+    for trial in complete[:10]:
+        items = trial.params.items()
+        values = (f"{name} {item:.4g}" if isinstance(item, float) else f"{name} {item}" for name, item in items)
+        numbers = (str(trial.number), f"{trial.val_accuracy:.2%}", f"{trial.val_std:.2%}")
+        table.add_row(*numbers, escape(", ".join(values)), end_section=True)
+    console.print(table)
+    shown = ", ".join(f"{count} {state}" for state, count in counts.items())
+    console.print(f"{shown}; all in {folder / 'trials.csv'}, pictures in {folder / 'search.png'}", soft_wrap=True)
 
 
 @app.command()

@@ -23,6 +23,8 @@ from torch_geometric.data import Data
 HOMOPHILIC = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
 HETEROPHILIC = ("chameleon", "squirrel", "actor", "wisconsin", "texas", "cornell")
 DATASETS = HOMOPHILIC + HETEROPHILIC
+OLD_CORNELL = "cornell-old"
+"""Cornell as it was published until July 2022, with the words and classes of Texas, and as many papers have it."""
 SPLITS = ("random", "released", "public", "geom-gcn")
 
 # name -> class in torch_geometric.datasets, name it takes, folder of the graph below <root>/<class>
@@ -40,6 +42,7 @@ _SOURCES = {
     "wisconsin": ("WebKB", "Wisconsin", "wisconsin"),
     "texas": ("WebKB", "Texas", "texas"),
     "cornell": ("WebKB", "Cornell", "cornell"),
+    OLD_CORNELL: ("WebKB", "Cornell", "cornell"),
 }
 
 
@@ -59,7 +62,7 @@ def load(
     normalize_features: bool = False,
     largest_component: bool = False,
 ) -> Data:
-    """One of the thirteen node classification graphs (:data:`DATASETS`).
+    """One of the thirteen node classification graphs (:data:`DATASETS`), or :data:`OLD_CORNELL`.
 
     Args:
         name: The graph, in any case.
@@ -79,7 +82,7 @@ def load(
 
     key = name.lower()
     if key not in _SOURCES:
-        raise ValueError(f"load: unknown dataset {name!r}; known are {', '.join(DATASETS)}")
+        raise ValueError(f"load: unknown dataset {name!r}; known are {', '.join(_SOURCES)}")
     if root is None:
         root = os.environ.get("PLUFG_DATA") or None
     data = _read(key, None if root is None else Path(root).expanduser().resolve())
@@ -99,27 +102,31 @@ def _cache_dir() -> Path:
 
 def _read(key: str, root: Path | None) -> Data:
     family, _, folder = _SOURCES[key]
+    # Two versions of one graph must not meet in one folder.
+    download = f"{family}_{key}" if key == OLD_CORNELL else family
     if root is None:
-        return _dataset(key, _cache_dir() / "data" / family)[0]
-    raw = root / family / folder / "raw"
-    if not raw.is_dir():
+        return _dataset(key, _cache_dir() / "data" / download)[0]
+    files = _raw_files(key, root)
+    if files is None:
         nearest = next(path for path in (root, *root.parents) if path.exists())
         if not os.access(nearest, os.W_OK):
-            raise FileNotFoundError(f"load: no {key} in {root}: {raw} is missing and nothing can be written there")
-        return _dataset(key, root / family)[0]
+            wanted = root / family / folder / "raw"
+            raise FileNotFoundError(f"load: no {key} in {root}: {wanted} is missing and nothing can be written there")
+        return _dataset(key, root / download)[0]
 
-    # PyG writes processed/ beside raw/. Both live in the cache, raw/ as a link; the folder is named after
+    # PyG writes processed/ beside raw/. Both live in the cache, raw/ as links; the folder is named after
     # what the raw files are, so another or a changed root never meets a stale one.
-    files = sorted(path for path in raw.iterdir() if path.is_file())
-    stamp = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    stamp = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files.values()]
     cached = _cache_dir() / f"{key}-{hashlib.sha256(repr(stamp).encode()).hexdigest()[:16]}"
     if not cached.is_dir():
         # Built aside and moved into place whole: neither a crash nor a second process leaves half a folder.
         cached.parent.mkdir(parents=True, exist_ok=True)
         building = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=cached.parent))
         try:
-            (building / folder).mkdir(parents=True, exist_ok=True)
-            (building / folder / "raw").symlink_to(raw, target_is_directory=True)
+            raw = building / folder / "raw"
+            raw.mkdir(parents=True)
+            for name, path in files.items():
+                (raw / name).symlink_to(path)
             _dataset(key, building)
             if not cached.is_dir():
                 building.rename(cached)
@@ -135,11 +142,30 @@ def _read(key: str, root: Path | None) -> Data:
     return data
 
 
+def _raw_files(key: str, root: Path) -> dict[str, Path] | None:
+    """The raw files of a graph below ``root`` by the names that PyG looks for, or None if they are not there."""
+    family, _, folder = _SOURCES[key]
+    raw = root / family / folder / "raw"
+    if not raw.is_dir():
+        return None
+    files = {path.name: path for path in sorted(raw.iterdir()) if path.is_file()}
+    if key == OLD_CORNELL:
+        files["out1_node_feature_label.txt"] = root / "WebKB" / "texas" / "raw" / "out1_node_feature_label.txt"
+        files["out1_graph_edges.txt"] = root / "WebKB_cornell_before_2022" / "out1_graph_edges.txt"
+        if not all(path.is_file() for path in files.values()):
+            return None
+    return files
+
+
 def _dataset(key: str, root: Path) -> Any:
     import torch_geometric.datasets
 
     family, name, _ = _SOURCES[key]
     make = getattr(torch_geometric.datasets, family)
+    if key == OLD_CORNELL:
+        # PyG takes Wikipedia's graphs from a fixed version of the same collection, from before the correction.
+        url = torch_geometric.datasets.WikipediaNetwork.processed_url
+        make = type("WebKB", (make,), {"url": url})
     if family == "WikipediaNetwork":
         return make(str(root), name, geom_gcn_preprocess=True)
     return make(str(root)) if name is None else make(str(root), name)
@@ -260,7 +286,7 @@ def _sample_pairs_within(size: int, probability: float, rng: np.random.Generator
 
 def default_rates(name: str) -> tuple[float, float]:
     """The paper's shares of training and validation nodes: 60, 20 % on heterophilic graphs, else 20, 10 %."""
-    return (0.6, 0.2) if name in HETEROPHILIC else (0.2, 0.1)
+    return (0.6, 0.2) if name in (*HETEROPHILIC, OLD_CORNELL) else (0.2, 0.1)
 
 
 def split(
@@ -269,78 +295,91 @@ def split(
     seed: int | None = None,
     *,
     rates: tuple[float, float] | None = None,
+    per_class: bool = True,
 ) -> Split:
-    """Training, validation and test nodes.
+    """Training, validation and test nodes. A warning names classes that are in none of the three.
 
     Args:
         data: The graph.
-        kind: ``"random"`` draws the shares ``rates`` within every class and leaves the rest for testing.
-            ``"released"`` is the split behind the paper's tables: ``int(N / classes * rate)`` nodes of every
-            class, whatever its size, the rest of the class for testing. A class with no more nodes than the
-            two quotas is in *no* mask, which makes small graphs easy: a warning names such classes.
-            ``"public"`` is the fixed split that comes with the graph, ``"geom-gcn"`` one of Geom-GCN's ten.
+        kind: ``"random"`` draws the shares ``rates`` within every class, or of all nodes, and leaves the rest for
+            testing. ``"released"`` is the split behind the paper's tables: ``int(N / classes * rate)`` nodes of
+            every class, whatever its size, the rest of the class for testing. A class with no more nodes than the
+            two quotas is in *no* mask, which makes small graphs easy. ``"public"`` is the fixed split that comes
+            with the graph, ``"geom-gcn"`` one of Geom-GCN's ten.
         seed: Fixes the draw of ``"random"`` (default 0) and ``"released"`` (default 2021, as in its
             code) and chooses the split ``seed % 10`` of ``"geom-gcn"``.
-        rates: Shares of training and validation nodes, by default :func:`default_rates` of the graph.
+        rates: Shares of training and validation nodes for ``"random"`` and ``"released"``, by default
+            :func:`default_rates` of the graph.
+        per_class: Whether ``"random"`` draws within every class.
 
     Raises:
-        ValueError: If the kind is unknown, the graph comes without the fixed split, or a mask is empty.
+        ValueError: If the kind is unknown or does not take an option, the graph comes without the fixed split, or
+            a mask is empty.
     """
     if kind not in SPLITS:
         raise ValueError(f"split: unknown kind {kind!r}; known are {', '.join(SPLITS)}")
-    if kind == "public":
-        return _fixed(data, "", kind, None)
-    if kind == "geom-gcn":
-        return _fixed(data, "geom_gcn_" if "geom_gcn_train_mask" in data else "", kind, (seed or 0) % 10)
+    if rates is not None and kind in ("public", "geom-gcn"):
+        raise ValueError(f"split: {kind!r} is fixed and takes no rates, got {rates}")
+    if not per_class and kind != "random":
+        raise ValueError(f"split: only 'random' draws from all nodes together, got per_class=False with {kind!r}")
+    if kind in ("public", "geom-gcn"):
+        masks = _fixed(data, kind, seed)
+    else:
+        masks = _drawn(data, kind, seed, default_rates(data.get("name", "")) if rates is None else rates, per_class)
+    counts = [int(mask.sum()) for mask in masks]
+    if 0 in counts:
+        shown = ", ".join(map(str, counts))
+        raise ValueError(f"split: every mask needs a node, got {shown} training, validation and test nodes")
+    outside = set(data.y.unique().tolist()) - set(data.y[masks.train | masks.val | masks.test].unique().tolist())
+    if outside:
+        nodes = int(torch.isin(data.y, torch.tensor(sorted(outside), device=data.y.device)).sum())
+        names = ", ".join(map(str, sorted(outside)))
+        warnings.warn(
+            f"split: class{'es' if len(outside) > 1 else ''} {names} in no mask of {kind!r} ({nodes} nodes)",
+            stacklevel=2,
+        )
+    return masks
 
-    train_rate, val_rate = default_rates(data.get("name", "")) if rates is None else rates
+
+def _drawn(data: Data, kind: str, seed: int | None, rates: tuple[float, float], per_class: bool) -> Split:
+    train_rate, val_rate = rates
     if not (train_rate > 0.0 and val_rate > 0.0 and train_rate + val_rate < 1.0):
         raise ValueError(f"split: expected positive rates of sum below 1, got {train_rate} and {val_rate}")
     label = data.y.cpu().numpy()
     classes = int(label.max()) + 1
     masks = np.zeros((3, len(label)), dtype=bool)
-    dropped: list[int] = []
-    quotas = [int(len(label) / classes * rate) for rate in (train_rate, val_rate)]
     if kind == "released":
+        quotas = [int(len(label) / classes * rate) for rate in rates]
         # The legacy generator, asked once per class in this order, draws the nodes behind the tables.
         legacy = np.random.RandomState(2021 if seed is None else seed)
         for c in range(classes):
             nodes = np.flatnonzero(label == c)
-            if len(nodes) <= sum(quotas):
-                dropped.append(c)
-                continue
-            parts = np.split(legacy.permutation(len(nodes)), np.cumsum(quotas))
-            for mask, part in zip(masks, parts, strict=True):
-                mask[nodes[part]] = True
+            if len(nodes) > sum(quotas):
+                parts = np.split(legacy.permutation(len(nodes)), np.cumsum(quotas))
+                for mask, part in zip(masks, parts, strict=True):
+                    mask[nodes[part]] = True
     else:
         rng = np.random.default_rng(0 if seed is None else seed)
-        for c in range(classes):
-            nodes = rng.permutation(np.flatnonzero(label == c))
+        groups = [np.flatnonzero(label == c) for c in range(classes)] if per_class else [np.arange(len(label))]
+        for group in groups:
+            nodes = rng.permutation(group)
             # A class that exists can be learned: its first node is a training node.
             train = max(round(train_rate * len(nodes)), min(1, len(nodes)))
             val = min(round(val_rate * len(nodes)), len(nodes) - train)
             for mask, part in zip(masks, np.split(nodes, [train, train + val]), strict=True):
                 mask[part] = True
-    if dropped:
-        warnings.warn(
-            f"split: class{'es' if len(dropped) > 1 else ''} {', '.join(map(str, dropped))} in no mask"
-            f" ({int(np.isin(label, dropped).sum())} nodes): no larger than the quotas {quotas} of {kind!r}",
-            stacklevel=2,
-        )
-    if not masks.any(axis=1).all():
-        counts = ", ".join(str(count) for count in masks.sum(axis=1))
-        raise ValueError(f"split: every mask needs a node, got {counts} training, validation and test nodes")
     return Split(*torch.from_numpy(masks).to(data.y.device).unbind())
 
 
-def _fixed(data: Data, prefix: str, kind: str, column: int | None) -> Split:
+def _fixed(data: Data, kind: str, seed: int | None) -> Split:
+    geom_gcn = kind == "geom-gcn"
+    prefix = "geom_gcn_" if geom_gcn and "geom_gcn_train_mask" in data else ""
     masks = [data.get(f"{prefix}{part}_mask") for part in ("train", "val", "test")]
-    dim = 1 if column is None else 2
-    if any(mask is None or mask.dim() != dim for mask in masks):
+    if any(mask is None or mask.dim() != (2 if geom_gcn else 1) for mask in masks):
         name = data.get("name", "this graph")
         raise ValueError(f"split: {name} comes without the {kind!r} split; 'random' and 'released' always work")
     found = cast("list[Tensor]", masks)
-    return Split(*((mask if column is None else mask[:, column]).clone() for mask in found))
+    return Split(*((mask[:, (seed or 0) % 10] if geom_gcn else mask).clone() for mask in found))
 
 
 def majority_accuracy(label: Tensor, mask: Tensor) -> float:

@@ -32,8 +32,17 @@ def test_version(invoke):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ((), ["train", "info", "demo", "bench"]),
-        (("train",), ["--dataset", "--model", "--split", "--root", "[default: 0.01]"]),
+        ((), ["train", "search", "info", "demo", "bench"]),
+        (
+            ("train",),
+            ["--dataset", "--model", "--split", "--root", "[default: 0.01]", "--preset", "--checkpoint", "--schedule"],
+        ),
+        (
+            ("train",),
+            ["--learn-p", "--rates", "--overall", "--largest-component", "--save-every", "cornell-old"],
+        ),
+        (("search",), ["--dataset", "--method", "--trials", "--vary", "--only-vary", "--per-band-p", "--learn-p"]),
+        (("search",), ["--storage", "--write-preset", "--no-prune", "[default: 100]", "validation accuracy alone"]),
         (("info",), ["--json"]),
         (("demo",), ["--out"]),
         (("bench",), ["--out", "--only", "--quick", "--rounds", "--root", "--threads", "--list"]),
@@ -69,11 +78,14 @@ def test_train_passes_every_option_on(invoke, tmp_path):
     result = invoke(
         *TINY, "--model", "pgnn", "--p", 1.25, "--mu", 3, "--dropout", 0.1, "-o", "K=2", "--phi", -0.5,
         "--lr", 0.02, "--weight-decay", 0, "--seed", 9, "--split", "released", "--patience", 1,
-        "--out", tmp_path,
+        "--schedule", "cosine", "--learn-p", "--rates", "0.5,0.2", "--out", tmp_path, "--checkpoint", tmp_path / "kept",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     config = json.loads((tmp_path / "results.jsonl").read_text().splitlines()[0])["config"]
-    assert config["model_options"] == {"p": 1.25, "mu": 3.0, "dropout": 0.1, "K": 2}
+    assert config["model_options"] == {"p": 1.25, "learn_p": True, "mu": 3.0, "dropout": 0.1, "K": 2}
+    assert (config["schedule"], config["split_options"]) == ("cosine", {"rates": [0.5, 0.2]})
+    assert len(list((tmp_path / "kept").glob("csbm-pgnn-seed*.pt"))) == 2
+    assert "learned p: 1.2" in result.stdout
     assert config["data_options"] == {"phi": -0.5, "num_nodes": 60}
     assert (config["lr"], config["weight_decay"], config["seed"]) == (0.02, 0.0, 9)
     assert (config["split"], config["patience"], config["hidden_channels"]) == ("released", 1, 8)
@@ -87,6 +99,13 @@ def test_train_passes_every_option_on(invoke, tmp_path):
         (("--split", "half"), ["half", "released", "geom-gcn"]),
         (("--model", "gcn", "--p", "1.5"), ["gcn has no option p", "dropout"]),
         (("--p", "-1"), ["p", "-1"]),
+        (("--p", "1,x"), ["numbers with commas", "--p", "1,x"]),
+        (("--p", "1,2"), ["p must be one value or 1", "pl-ufg2"]),
+        (("--schedule", "up"), ["up", "constant", "cosine"]),
+        (("--rates", "0.5"), ["--rates TRAIN,VAL", "0.5"]),
+        (("--rates", "0.5,0.5"), ["sum below 1"]),
+        (("--split", "released", "--overall"), ["per_class=False", "released"]),
+        (("--preset", "cora/gnc"), ["no 'cora/gnc'"]),
         (("-o", "theta"), ["KEY=VALUE", "theta"]),
         (("--normalize",), ["csbm does not take normalize_features"]),
         (("--split", "public"), ["csbm", "public"]),
@@ -102,6 +121,110 @@ def test_a_mistake_is_answered_in_one_line_and_with_exit_code_2(invoke, tmp_path
         assert word in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_train_repeats_nothing_that_is_on_record(invoke, tmp_path):
+    first = invoke(*TINY, "--out", tmp_path)
+    before = (tmp_path / "results.jsonl").read_text()
+    again = invoke(*TINY, "--out", tmp_path)
+    assert again.exit_code == 0, again.output
+    assert again.stdout == first.stdout
+    assert (tmp_path / "results.jsonl").read_text() == before
+
+
+def test_p_may_be_one_per_band_given_or_learned(invoke, tmp_path):
+    result = invoke(*TINY, "--model", "pl-fufg", "--p", "2,1.5,1", "--learn-p", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    line = json.loads((tmp_path / "results.jsonl").read_text().splitlines()[0])
+    assert line["config"]["model_options"] == {"p": [2.0, 1.5, 1.0], "learn_p": True}
+    assert len(line["result"]["learned_p"]) == 3
+
+
+PRESET = """
+dataset = "csbm"
+model = "pgnn"
+lr = 0.5
+epochs = 3
+[model_options]
+p = 2.5
+K = 2
+[data_options]
+num_nodes = 50
+"""
+
+
+def test_a_preset_counts_where_no_option_is_given(invoke, tmp_path):
+    (tmp_path / "own.toml").write_text(PRESET)
+    result = invoke("train", "--preset", tmp_path / "own.toml", "--runs", 1, "--p", 1.5, "--epochs", 2, "--out", "here")
+    assert result.exit_code == 0, result.output
+    config = json.loads((tmp_path / "here" / "results.jsonl").read_text())["config"]
+    assert (config["model"], config["lr"], config["epochs"], config["runs"]) == ("pgnn", 0.5, 2, 1)
+    assert config["model_options"] == {"p": 1.5, "K": 2}
+    assert config["data_options"] == {"num_nodes": 50}
+
+
+SEARCH = ("search", "--model", "pgnn", "--nodes", 60, "--epochs", 2, "--runs", 2, "--trials", 2, "--hidden", 8)
+
+
+def test_search_writes_a_preset_that_train_takes(invoke, tmp_path, monkeypatch):
+    from plufg_fast.experiments import presets
+
+    monkeypatch.setattr(presets, "FOLDER", tmp_path / "presets")
+    arguments = (*SEARCH, "--mu", 0.5, "--vary", "K=2,3", "--vary", "p=1..3", "--seed", 3, "--root", tmp_path)
+    result = invoke(*arguments, "--write-preset")
+    assert result.exit_code == 0, result.output
+    assert "2 complete" in result.stdout
+    assert "plufg train --preset csbm/pgnn" in result.stdout
+    assert "trial 1, run" not in result.stdout
+    folder = tmp_path / "out" / "search" / "csbm-pgnn-random"
+    assert {"trials.csv", "search.png", "preset.toml", "runs.jsonl", "study.log"} <= {p.name for p in folder.iterdir()}
+    config, found = presets.read("csbm/pgnn")
+    assert config.model_options["mu"] == 0.5
+    assert config.model_options["K"] in (2, 3)
+    assert config.hidden_channels == 8
+    assert found["command"] == (
+        "plufg search --model pgnn --trials 2 --vary K=2,3 --vary p=1..3 --runs 2 --seed 3"
+        " --epochs 2 --hidden 8 --mu 0.5 --nodes 60"
+    )
+    again = invoke(*arguments, "--write-preset")
+    assert again.exit_code == 0, again.output
+    assert "csbm/pgnn stays as it is" in again.stdout
+    trained = invoke("train", "--preset", "csbm/pgnn", "--runs", 1, "--seed", 3, "--out", tmp_path)
+    assert trained.exit_code == 0, trained.output
+    line = json.loads((tmp_path / "results.jsonl").read_text())
+    runs = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    assert line["key"] in {run["key"] for run in runs}, "it is the very run that the search did"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--method", "genetic"), ["unknown method 'genetic'", "tpe"]),
+        (("--storage", "redis"), ["unknown storage 'redis'", "sqlite"]),
+        (("--vary", "K"), ["--vary KEY=VALUE", "'K'"]),
+        (("--vary", "mu=1..x"), ["--vary mu=LOW..HIGH", "1..x"]),
+        (("--vary", "mu=1..2:exp"), ["LOW..HIGH:log", "1..2:exp"]),
+        (("--vary", "colour=1,2"), ["pgnn on csbm has nothing called 'colour'"]),
+        (("--only-vary",), ["nothing varies"]),
+        (("--per-band-p",), ["pl-ufg1 and pl-fufg", "pgnn"]),
+        (("--method", "grid", "--vary", "mu=1..2"), ["a grid needs lists", "mu"]),
+        (("--vary", "p=0.5,0.6"), ["p must be"]),
+    ],
+)
+def test_a_mistake_in_a_search_is_answered_in_one_line(invoke, tmp_path, arguments, words):
+    result = invoke(*SEARCH, *arguments)
+    assert result.exit_code == 2, result.output
+    for word in words:
+        assert word in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_search_without_optuna_says_what_to_install(invoke, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    result = invoke(*SEARCH)
+    assert result.exit_code == 2
+    assert "pip install 'plufg_fast[search]'" in " ".join(result.stderr.split())
 
 
 def test_a_folder_without_the_dataset_is_a_message(invoke, tmp_path, monkeypatch):
@@ -125,7 +248,7 @@ def test_demo_draws_a_picture(invoke, tmp_path, monkeypatch):
 def test_importing_the_package_leaves_the_command_lines_libraries_alone():
     code = (
         "import sys, plufg_fast, plufg_fast.data;"
-        "print([name for name in ('typer', 'rich', 'matplotlib') if name in sys.modules])"
+        "print([name for name in ('typer', 'rich', 'matplotlib', 'optuna') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

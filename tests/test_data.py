@@ -104,6 +104,15 @@ def test_random_split_keeps_the_shares_within_every_class(labelled):
         assert [int((mask & inside).sum()) for mask in masks] == [size * 6 // 10, size // 5, size // 5]
 
 
+def test_random_split_of_all_nodes_keeps_the_shares_over_all(labelled):
+    masks = split(labelled, "random", 0, rates=(0.6, 0.2), per_class=False)
+    assert counts(masks) == [60, 20, 20]
+    drawn = [int(masks.train[labelled.y == 2].sum()) for masks in (
+        split(labelled, "random", seed, rates=(0.6, 0.2), per_class=False) for seed in range(10)
+    )]  # fmt: skip
+    assert len(set(drawn)) > 1, "a class has no share of its own"
+
+
 def test_random_split_follows_its_seed(labelled):
     first, again, other = (split(labelled, "random", seed) for seed in (1, 1, 2))
     assert torch.equal(first.train, again.train)
@@ -120,7 +129,7 @@ def test_released_split_has_class_quotas_and_drops_small_classes_with_a_warning(
     # Quotas int(100 / 3 * 0.2) = 6 and int(100 / 3 * 0.1) = 3 fit all three classes ...
     assert counts(split(labelled, "released", rates=(0.2, 0.1))) == [18, 9, 73]
     # ... 20 and 6 are more than class 2 has, so that its nodes are nowhere.
-    with pytest.warns(UserWarning, match=r"class 2 in no mask \(10 nodes\)"):
+    with pytest.warns(UserWarning, match=r"class 2 in no mask of 'released' \(10 nodes\)"):
         masks = split(labelled, "released", rates=(0.6, 0.2))
     assert counts(masks) == [40, 12, 38]
     assert not any(bool(mask[labelled.y == 2].any()) for mask in masks)
@@ -142,7 +151,8 @@ def test_a_class_as_large_as_its_quotas_is_dropped_too():
 
 def test_fixed_splits_are_read_from_the_graph(labelled):
     labelled.train_mask, labelled.val_mask, labelled.test_mask = torch.eye(3, 100).bool()
-    assert counts(split(labelled, "public")) == [1, 1, 1]
+    with pytest.warns(UserWarning, match=r"classes 1, 2 in no mask of 'public' \(40 nodes\)"):
+        assert counts(split(labelled, "public")) == [1, 1, 1]
     with pytest.raises(ValueError, match="geom-gcn"):
         split(labelled, "geom-gcn")
     ten = torch.stack([torch.arange(100) % 10 == i for i in range(10)], dim=1)
@@ -153,11 +163,19 @@ def test_fixed_splits_are_read_from_the_graph(labelled):
 
 
 @pytest.mark.parametrize(
-    ("kind", "rates"), [("half", None), ("random", (0.6, 0.4)), ("random", (0.0, 0.5)), ("public", None)]
+    ("kind", "options", "words"),
+    [
+        ("half", {}, "unknown kind 'half'; known are random"),
+        ("random", {"rates": (0.6, 0.4)}, "sum below 1, got 0.6 and 0.4"),
+        ("random", {"rates": (0.0, 0.5)}, "positive rates"),
+        ("public", {}, "comes without the 'public' split"),
+        ("geom-gcn", {"rates": (0.6, 0.2)}, "'geom-gcn' is fixed and takes no rates"),
+        ("released", {"per_class": False}, "per_class=False with 'released'"),
+    ],
 )
-def test_split_refuses_bad_arguments(labelled, kind, rates):
-    with pytest.raises(ValueError, match="split"):
-        split(labelled, kind, rates=rates)
+def test_split_refuses_bad_arguments(labelled, kind, options, words):
+    with pytest.raises(ValueError, match=f"split: .*{words}"):
+        split(labelled, kind, **options)
 
 
 def test_split_refuses_to_leave_a_mask_empty():
@@ -207,6 +225,38 @@ def test_real_graphs_have_their_published_size(name, nodes, edges, features, cla
 
 
 @needs_data
+def test_old_cornell_has_the_edges_of_cornell_and_the_words_and_classes_of_texas():
+    old, new, texas = (load(name, DATA) for name in ("cornell-old", "cornell", "texas"))
+    assert torch.equal(old.x, texas.x)
+    assert torch.equal(old.y, texas.y)
+    assert torch.bincount(old.y).tolist() == [33, 1, 18, 101, 30]
+    assert old.num_edges == new.num_edges == 298
+    source, target = old.edge_index
+    assert float((old.y[source] == old.y[target]).float().mean()) == pytest.approx(0.305, abs=5e-4)
+    assert datasets.default_rates(old.name) == datasets.default_rates("cornell")
+    assert min(counts(split(old, "geom-gcn", 0))) > 0
+
+
+def test_old_cornell_is_downloaded_from_before_its_correction(tmp_path, monkeypatch):
+    asked = []
+
+    def refuse(url, *_):
+        asked.append(url)
+        raise OSError("no network")
+
+    monkeypatch.delenv("PLUFG_DATA", raising=False)
+    monkeypatch.setattr("torch_geometric.datasets.webkb.download_url", refuse)
+    for name in ("cornell-old", "cornell"):
+        with pytest.raises(OSError, match="no network"):
+            load(name, tmp_path)
+    old, new = asked
+    assert "/f1fc0d14" in old
+    assert old.endswith("/new_data/cornell/out1_node_feature_label.txt")
+    assert old.rsplit("/new_data")[1] == new.rsplit("/new_data")[1]
+    assert old != new
+
+
+@needs_data
 def test_loading_writes_nothing_into_the_root_and_reads_the_cache_again(monkeypatch):
     before = sorted(path for path in (DATA / "WebKB").rglob("*"))
     first = load("texas", DATA)
@@ -225,7 +275,7 @@ def test_root_comes_from_the_environment(monkeypatch):
 @needs_data
 def test_released_split_of_texas_is_the_easy_one_the_paper_used():
     graph = load("texas", DATA)
-    with pytest.warns(UserWarning, match=r"classes 1, 2 in no mask \(19 nodes\)"):
+    with pytest.warns(UserWarning, match=r"classes 1, 2 in no mask of 'released' \(19 nodes\)"):
         masks = split(graph, "released")
     assert counts(masks) == [63, 21, 80]
     assert majority_accuracy(graph.y, masks.test) == pytest.approx(73 / 80)

@@ -12,10 +12,17 @@ enum class Storage : int { full, bfloat16, float16 };
 struct Signal {
   void* data = nullptr;
   Storage storage = Storage::full;
+
+  // The signal from its n-th number on.
+  template <typename T>
+  Signal from(int64_t n) const {
+    const int64_t bytes = n * (storage == Storage::full ? static_cast<int64_t>(sizeof(T)) : 2);
+    return {data ? static_cast<char*>(data) + bytes : nullptr, storage};
+  }
 };
 
-// What the steps of one problem share. Rows of `width` numbers hold `channels` of them and zeros behind, so
-// that they are whole vectors.
+// What the steps of one problem share. In scratch memory a row of a band has `width` numbers, its `channels`
+// and zeros behind, so that they are whole vectors; the order of rows and bands is the device's own.
 template <typename T, typename I>
 struct PlapProblem {
   const I* rowptr;  // [rows + 1]
@@ -25,19 +32,38 @@ struct PlapProblem {
   const T* p;       // [bands]
   int64_t rows;
   int64_t bands;
+  int64_t stride;  // bands of the tensors: from a node to the next
   int64_t channels;
   int64_t width;
   int64_t edges;
   T eps;
   Penalty penalty;
   T parameter;
+
+ protected:
+  // For the band() of every stage: the same problem for one band, in the same scratch memory.
+  void take_band(int64_t b) {
+    p += b;
+    bands = 1;
+  }
+  template <typename X>
+  static void move(X*& x, int64_t by) {
+    if (x) x += by;
+  }
 };
 
 // h_i = dinv_i f_i, which is what every edge compares.
 template <typename T, typename I>
 struct PlapScale : PlapProblem<T, I> {
   Signal f;
-  T* h;  // [rows, bands, width]
+  T* h;  // rows x bands x width
+
+  PlapScale band(int64_t b) const {
+    PlapScale s = *this;
+    s.take_band(b);
+    s.f = f.template from<T>(b * this->channels);
+    return s;
+  }
 };
 
 // One step:
@@ -50,15 +76,26 @@ struct PlapScale : PlapProblem<T, I> {
 // norm and z are null, and one pass over the edges does it all.
 template <typename T, typename I>
 struct PlapStep : PlapProblem<T, I> {
-  const T* h = nullptr;   // [rows, bands, width]
+  const T* h = nullptr;   // rows x bands x width
   const T* mu = nullptr;  // [bands]
   T* norm = nullptr;      // [rows, bands] N
   T* z = nullptr;         // [rows, bands]
   Signal y = {};          // [rows, bands, channels]
   Signal out = {};        // [rows, bands, channels], or no data
-  T* next = nullptr;      // [rows, bands, width] dinv_i out_i, or null: what the next step starts from
+  T* next = nullptr;      // rows x bands x width, dinv_i out_i, or null: what the next step starts from
   T* a = nullptr;         // [rows, bands], or null
   T* change = nullptr;    // [rows, bands, 2] |out_i - f_i|^2 and |f_i|^2, or null
+
+  PlapStep band(int64_t b) const {
+    PlapStep s = *this;
+    s.take_band(b);
+    s.mu += b;
+    for (T** x : {&s.norm, &s.z, &s.a}) s.move(*x, b);
+    s.move(s.change, 2 * b);
+    s.y = y.template from<T>(b * this->channels);
+    s.out = out.template from<T>(b * this->channels);
+    return s;
+  }
 };
 
 // Its derivative with respect to f and p. With G the gradient of out, u_i = a_i dinv_i G_i and
@@ -81,12 +118,22 @@ struct PlapBackward : PlapProblem<T, I> {
   Signal out = {};
   const T* a = nullptr;     // [rows, bands]
   const T* norm = nullptr;  // [rows, bands] N, null for Penalty::power
-  T* hu = nullptr;          // [rows, bands, 2, width] h and u, side by side: an edge needs both
+  T* hu = nullptr;          // rows x bands x 2 x width, h and u side by side: an edge needs both
   T* s = nullptr;           // [rows, bands]
   T* z = nullptr;           // [rows, bands], and
   T* t = nullptr;           // [rows, bands], null for Penalty::power
   Signal df = {};
   T* dp = nullptr;  // [rows, bands], null where it is not wanted
+
+  PlapBackward band(int64_t b) const {
+    PlapBackward g = *this;
+    g.take_band(b);
+    g.a += b;
+    g.move(g.norm, b);
+    for (T** x : {&g.s, &g.z, &g.t, &g.dp}) g.move(*x, b);
+    for (Signal* x : {&g.f, &g.grad, &g.out, &g.df}) *x = x->template from<T>(b * this->channels);
+    return g;
+  }
 };
 
 }  // namespace plufg

@@ -6,15 +6,15 @@ namespace plufg {
 
 // A thread works on at most this many edges at a time, in memory of so many numbers.
 inline constexpr int64_t kPieceEdges = 64;
-constexpr int64_t plap_workspace(int64_t bands, int64_t width) {
+constexpr int64_t plap_workspace(int64_t width) {
   constexpr int64_t kMostLanes = 16;
-  return bands * (kPieceEdges * (3 * kMostLanes + 7) + 2 * width);
+  return kPieceEdges * (3 * kMostLanes + 7) + 2 * width;
 }
 
 }  // namespace plufg
 
 // Rows [begin, end) of each stage, in the memory of one thread; one set per instruction set, all of them from
-// plap.cpp.
+// plap_step.cpp and plap_backward.cpp.
 #define PLUFG_DECLARE_PLAP_OF(T, I)                                                           \
   void plap_scale(const PlapScale<T, I>&, int64_t begin, int64_t end, T* memory);             \
   void plap_norms(const PlapStep<T, I>&, int64_t begin, int64_t end, T* memory);              \

@@ -15,6 +15,7 @@ class PlapLaunch {
  public:
   static constexpr bool kWaits = false;
   static constexpr bool kFloat16 = true;
+  static constexpr bool kBandsApart = false;
 
   explicit PlapLaunch(const Tensor& on) : on_(on), queue_(on) {}
 

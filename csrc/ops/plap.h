@@ -54,6 +54,7 @@ struct PlapArguments {
         .p = static_cast<const T*>(p.const_data_ptr()),
         .rows = signal.size(0),
         .bands = signal.size(1),
+        .stride = signal.size(1),
         .channels = channels,
         .width = std::max<int64_t>((channels + lanes - 1) / lanes, 1) * lanes,
         .edges = col.numel(),
@@ -75,7 +76,24 @@ inline Signal as_signal(const Tensor& t) {
 // step(PlapStep) and backward(PlapBackward), has scratch(numbers) to work in and says the vector_bytes() that
 // rows are filled up to; kFloat16 is whether it takes such signals. Where kWaits, settled(step, tol, taken)
 // is whether a step was the last one. A device that nobody waits for decides that itself: then it is false,
-// what it is asked for behind its last step is not done, and it counts in `taken`.
+// what it is asked for behind its last step is not done, and it counts in `taken`. Where
+// kBandsApart, stages get one band at a time.
+
+template <typename Launch>
+int64_t parts(int64_t bands) {
+  return Launch::kBandsApart ? bands : 1;
+}
+
+template <typename Launch, typename S>
+S part(const S& s, int64_t b) {
+  return Launch::kBandsApart ? s.band(b) : s;
+}
+
+// What a part has in scratch memory.
+template <typename Launch, typename T, typename I>
+int64_t part_numbers(const PlapProblem<T, I>& s) {
+  return s.rows * (s.bands / parts<Launch>(s.bands)) * s.width;
+}
 
 template <typename Launch>
 std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, Tensor col, OptTensor weight,
@@ -94,9 +112,8 @@ std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, 
     using T = decltype(scalar);
     using I = decltype(index);
     const PlapProblem<T, I> problem = args.problem<T, I>(launch.vector_bytes());
-    const auto h = launch.template scratch<T>(problem.rows * problem.bands * problem.width);
+    const auto h = launch.template scratch<T>(part_numbers<Launch>(problem));
     Tensor z = args.make_nodes(args.general());
-    launch.scale(PlapScale<T, I>{problem, as_signal(f), h.template data<T>()});
     PlapStep<T, I> s{problem};
     s.h = h.template data<T>();
     s.mu = data<T>(mu);
@@ -105,7 +122,11 @@ std::tuple<Tensor, Tensor, Tensor> plap_step(Tensor f, Tensor y, Tensor rowptr, 
     s.y = as_signal(y);
     s.out = as_signal(out);
     s.a = data<T>(a);
-    launch.step(s);
+    const PlapScale<T, I> scale{problem, as_signal(f), h.template data<T>()};
+    for (int64_t b = 0; b < parts<Launch>(problem.bands); ++b) {
+      launch.scale(part<Launch>(scale, b));
+      launch.step(part<Launch>(s, b));
+    }
   });
   return {out, a, norm};
 }
@@ -145,15 +166,17 @@ std::tuple<Tensor, Tensor> plap_steps(Tensor y, Tensor rowptr, Tensor col, OptTe
     using T = decltype(scalar);
     using I = decltype(index);
     const PlapProblem<T, I> problem = args.problem<T, I>(launch.vector_bytes());
-    const int64_t numbers = problem.rows * problem.bands * problem.width;
-    const auto even = launch.template scratch<T>(numbers);
-    const auto odd = launch.template scratch<T>(steps > 1 ? numbers : 1);
+    // Bands that stop together take their steps together, others one after another in the same memory.
+    const int64_t all = parts<Launch>(problem.bands);
+    const int64_t together = tol ? all : 1;
+    const int64_t numbers = part_numbers<Launch>(problem);
+    const auto even = launch.template scratch<T>(together * numbers);
+    const auto odd = launch.template scratch<T>(steps > 1 ? together * numbers : 1);
     T* current = even.template data<T>();
     T* next = odd.template data<T>();
     Tensor norm = args.make_nodes(args.general());
     Tensor z = args.make_nodes(args.general());
     Tensor change = args.make({tol ? problem.rows : 0, problem.bands, 2});
-    launch.scale(PlapScale<T, I>{problem, as_signal(y), current});
     PlapStep<T, I> s{problem};
     s.mu = data<T>(mu);
     s.norm = args.general() ? data<T>(norm) : nullptr;
@@ -161,14 +184,22 @@ std::tuple<Tensor, Tensor> plap_steps(Tensor y, Tensor rowptr, Tensor col, OptTe
     s.y = as_signal(y);
     s.change = tol ? data<T>(change) : nullptr;
     int64_t count = 0;
-    while (count < steps) {
-      const bool last = ++count == steps;
-      s.h = current;
-      s.next = last ? nullptr : next;
-      s.out = last || tol ? as_signal(out) : Signal{};
-      launch.step(s);
-      if (tol && launch.settled(s, *tol, taken)) break;
-      std::swap(current, next);
+    for (int64_t first = 0; first < all; first += together) {
+      for (int64_t k = 0; k < together; ++k) {
+        const PlapScale<T, I> scale{problem, as_signal(y), current + k * numbers};
+        launch.scale(part<Launch>(scale, first + k));
+      }
+      for (count = 0; count < steps;) {
+        const bool last = ++count == steps;
+        s.out = last || tol ? as_signal(out) : Signal{};
+        for (int64_t k = 0; k < together; ++k) {
+          s.h = current + k * numbers;
+          s.next = last ? nullptr : next + k * numbers;
+          launch.step(part<Launch>(s, first + k));
+        }
+        if (tol && launch.settled(s, *tol, taken)) break;
+        std::swap(current, next);
+      }
     }
     if (Launch::kWaits || !tol) torch::stable::fill_(taken, static_cast<double>(count));
   });
@@ -205,7 +236,7 @@ std::tuple<Tensor, Tensor> plap_step_backward(Tensor grad, Tensor f, Tensor out,
     using T = decltype(scalar);
     using I = decltype(index);
     const PlapProblem<T, I> problem = args.problem<T, I>(launch.vector_bytes());
-    const auto hu = launch.template scratch<T>(problem.rows * problem.bands * 2 * problem.width);
+    const auto hu = launch.template scratch<T>(2 * part_numbers<Launch>(problem));
     Tensor scalars = args.make_nodes();
     Tensor z = args.make_nodes(args.general());
     Tensor t = args.make_nodes(args.general());
@@ -224,7 +255,7 @@ std::tuple<Tensor, Tensor> plap_step_backward(Tensor grad, Tensor f, Tensor out,
     s.t = args.general() ? data<T>(t) : nullptr;
     s.df = as_signal(df);
     s.dp = need_p ? data<T>(dp) : nullptr;
-    launch.backward(s);
+    for (int64_t b = 0; b < parts<Launch>(problem.bands); ++b) launch.backward(part<Launch>(s, b));
   });
   return {df, dp};
 }

@@ -1,7 +1,8 @@
 """The networks of the paper's tables: node classifiers of one signature on this package's and PyG's layers.
 
 Every network is ``Model(in_channels, hidden_channels, out_channels, *, dropout, ...)``, and its
-``forward(x, edge_index_or_graph, edge_weight=None)`` returns log-probabilities ``[N, out_channels]``.
+``forward(x, edge_index_or_graph, edge_weight=None)`` returns log-probabilities ``[N, out_channels]``. All of them take
+a sparse CSR matrix as ``x`` (:mod:`plufg_fast.nn.sparse`): the first thing each does with it is a linear map.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import APPNP as APPNPConv
-from torch_geometric.nn import GATConv, GCNConv, JumpingKnowledge, MessagePassing, SGConv
+from torch_geometric.nn import GATConv, GCNConv, JumpingKnowledge, MessagePassing
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from ..graph import Graph
 from .conv import PLaplacianConv, PLUFGConv, UFGConv
+from .sparse import InputLinear, dropout
 
 EdgesOrGraph: TypeAlias = Tensor | Graph
 
 
 class _Network(nn.Module, ABC):
     """What all networks share: their sizes, dropout, resetting, and log-softmax at the end."""
+
+    takes_sparse_features: ClassVar[bool] = True
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, dropout: float) -> None:
         super().__init__()
@@ -54,7 +58,7 @@ class _Network(nn.Module, ABC):
                 module.reset_parameters()
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+        return dropout(x, self.dropout, self.training)
 
     def __repr__(self) -> str:
         return (
@@ -78,6 +82,15 @@ def _edges(x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> tuple[
     return graph.edge_index, graph.values(x.dtype)[0]
 
 
+def _with_input(conv: Any) -> Any:
+    """One of PyG's layers, whose linear map then takes sparse features."""
+    lin = conv.lin
+    conv.lin = InputLinear(
+        lin.in_channels, lin.out_channels, bias=lin.bias is not None, weight_initializer=lin.weight_initializer
+    )
+    return conv
+
+
 class _ConvNetwork(_Network):
     """Linear - ReLU - dropout - convolution, and a last linear map unless the convolution ends in the classes."""
 
@@ -88,7 +101,7 @@ class _ConvNetwork(_Network):
         self, in_channels: int, hidden_channels: int, out_channels: int, dropout: float, conv: nn.Module
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
-        self.lin = nn.Linear(in_channels, hidden_channels)
+        self.lin = InputLinear(in_channels, hidden_channels)
         self.conv = conv
         self.head = nn.Linear(hidden_channels, out_channels) if self.has_head else None
 
@@ -191,7 +204,7 @@ class MLP(_Network):
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, *, dropout: float = 0.5) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
-        self.lin1 = nn.Linear(in_channels, hidden_channels)
+        self.lin1 = InputLinear(in_channels, hidden_channels)
         self.lin2 = nn.Linear(hidden_channels, out_channels)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
@@ -208,7 +221,7 @@ class GCN(_Network):
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, *, dropout: float = 0.5) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
-        self.conv1 = GCNConv(in_channels, hidden_channels)
+        self.conv1 = _with_input(GCNConv(in_channels, hidden_channels))
         self.conv2 = GCNConv(hidden_channels, out_channels)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
@@ -221,22 +234,30 @@ class GCN(_Network):
 class SGC(_Network):
     """A linear classifier on K times smoothed features (`Wu et al. <https://arxiv.org/abs/1902.07153>`_).
 
-    It has no hidden layer: ``hidden_channels`` is taken for the common signature and not used. ``dropout``
-    acts on the input and is off by default, as in the paper.
+    Smoothing and the linear map commute; the map comes first, since there are fewer classes than features. It has no
+    hidden layer: ``hidden_channels`` is taken for the common signature and not used. ``dropout`` acts on the input
+    and is off by default, as in the paper.
     """
 
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, *, dropout: float = 0.0, K: int = 2
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
-        self.conv = SGConv(in_channels, out_channels, K=K)
+        self.lin = InputLinear(in_channels, out_channels, bias=False)
+        self.prop = APPNPConv(K, 0.0)  # that never returns to the start
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        super().reset_parameters()
+        nn.init.zeros_(self.bias)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        out: Tensor = self.conv(self._drop(x), *_edges(x, graph, edge_weight))
-        return out
+        out: Tensor = self.prop(self.lin(self._drop(x)), *_edges(x, graph, edge_weight))
+        return out + self.bias
 
     def _traits(self) -> dict[str, Any]:
-        return {"K": self.conv.K}
+        return {"K": self.prop.K}
 
 
 class GAT(_Network):
@@ -263,7 +284,7 @@ class GAT(_Network):
         if heads < 1 or hidden_channels % heads:
             raise ValueError(f"GAT: expected hidden_channels a multiple of heads, got {hidden_channels}, {heads}")
         self.heads = heads
-        self.conv1 = GATConv(in_channels, hidden_channels // heads, heads=heads, dropout=dropout)
+        self.conv1 = _with_input(GATConv(in_channels, hidden_channels // heads, heads=heads, dropout=dropout))
         self.conv2 = GATConv(hidden_channels, out_channels, heads=1, dropout=dropout)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
@@ -303,6 +324,7 @@ class JKNet(_Network):
             raise ValueError(f"JKNet: expected layers >= 1 and jump 'cat' or 'max', got {layers}, {jump!r}")
         widths = [in_channels] + [hidden_channels] * layers
         self.convs = nn.ModuleList(GCNConv(a, b) for a, b in pairwise(widths))
+        _with_input(self.convs[0])
         self.jump = JumpingKnowledge(jump)
         self.lin = nn.Linear(hidden_channels * (layers if jump == "cat" else 1), out_channels)
 

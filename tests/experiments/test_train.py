@@ -2,14 +2,27 @@
 
 import json
 import math
+import random
+import time
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from killing import Victim, train_runs
 from torch import nn
 
 from plufg_fast.data import Split, csbm, split
-from plufg_fast.experiments.train import TrainConfig, fit, mean_and_std, train
+from plufg_fast.experiments.train import (
+    TrainConfig,
+    checkpoint_path,
+    fit,
+    load_checkpoint,
+    load_data,
+    mean_and_std,
+    run_key,
+    train,
+)
 from plufg_fast.nn.models import MODELS, build
 
 
@@ -110,8 +123,12 @@ def test_edge_weights_of_the_graph_are_used(data):
 
 def test_progress_sees_every_epoch(data):
     seen = []
-    result = fit(build("mlp", data), data, split(data), epochs=3, progress=lambda *step: seen.append(step))
-    assert seen == list(enumerate(result.val_accuracies, start=1))
+    result = fit(build("mlp", data), data, split(data), epochs=3, progress=seen.append)
+    assert [epoch.number for epoch in seen] == [1, 2, 3]
+    assert [epoch.train_loss for epoch in seen] == result.train_loss
+    assert [epoch.val_accuracy for epoch in seen] == result.val_accuracies
+    assert seen[-1].best_val_accuracy == result.val_accuracy
+    assert seen[result.best_epoch - 1].train_accuracy == result.train_accuracy
 
 
 def test_a_loss_that_is_not_a_number_stops_the_fit(data):
@@ -136,10 +153,10 @@ def test_every_run_is_a_complete_json_line(tmp_path):
         data_options={"num_nodes": 80, "phi": -0.5},
     )
     results = train(config, tmp_path)
-    train(config, tmp_path)
+    train(config, tmp_path / "again")
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert [(line["run"], line["seed"]) for line in lines] == [(0, 5), (1, 6)] * 2
-    for line, result in zip(lines, results, strict=False):
+    assert [(line["run"], line["seed"]) for line in lines] == [(0, 5), (1, 6)]
+    for line, result in zip(lines, results, strict=True):
         assert TrainConfig(**line["config"]) == config
         assert line["result"]["test_accuracy"] == result.test_accuracy
         assert line["result"]["train_loss"] == result.train_loss
@@ -148,7 +165,8 @@ def test_every_run_is_a_complete_json_line(tmp_path):
         assert line["versions"]["torch"] == torch.__version__
         assert line["versions"].keys() >= {"plufg_fast", "python", "torch_geometric", "numpy"}
     # The same configuration again: another time, the same outcome.
-    for a, b in zip(lines[:2], lines[2:], strict=True):
+    repeated = [json.loads(line) for line in (tmp_path / "again" / "results.jsonl").read_text().splitlines()]
+    for a, b in zip(lines, repeated, strict=True):
         assert a["result"] | {"seconds": 0} == b["result"] | {"seconds": 0}
 
 
@@ -167,7 +185,7 @@ def test_a_run_is_on_disk_before_the_next_one_starts(tmp_path):
 def test_runs_differ_in_split_and_parameters_unless_the_split_is_the_released_one(monkeypatch):
     drawn = []
 
-    def spy(data, kind, seed):
+    def spy(data, kind, seed, **options):
         drawn.append((kind, seed))
         return split(data, kind, seed)
 
@@ -180,3 +198,179 @@ def test_runs_differ_in_split_and_parameters_unless_the_split_is_the_released_on
 def test_standard_deviation_is_the_samples_own():
     assert mean_and_std([1.0, 3.0]) == (2.0, pytest.approx(math.sqrt(2)))
     assert mean_and_std([5.0]) == (5.0, 0.0)
+
+
+SMALL = TrainConfig(model="pl-ufg2", runs=3, epochs=12, hidden_channels=8, data_options={"num_nodes": 60})
+
+
+@pytest.fixture
+def one_thread():
+    """Sums of a matrix product may depend on the number of threads; victims have one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def without_time(results):
+    return [replace(result, seconds=0.0) for result in results]
+
+
+def count_fits(monkeypatch):
+    fitted = []
+    monkeypatch.setattr(
+        "plufg_fast.experiments.train.fit", lambda *args, **kw: (fitted.append(kw["seed"]), fit(*args, **kw))[1]
+    )
+    return fitted
+
+
+def test_finished_runs_are_read_and_not_repeated(tmp_path, monkeypatch):
+    fitted = count_fits(monkeypatch)
+    first = train(replace(SMALL, runs=2), tmp_path)
+    assert train(replace(SMALL, runs=2), tmp_path) == first
+    assert fitted == [0, 1]
+    more = train(SMALL, tmp_path)
+    assert more[:2] == first
+    # The same runs under other numbers.
+    assert train(replace(SMALL, data_options={"seed": 0, "num_nodes": 60}, seed=1, runs=2), tmp_path) == more[1:]
+    assert fitted == [0, 1, 2]
+
+
+@pytest.mark.parametrize("change", [{"lr": 0.02}, {"epochs": 13}, {"model_options": {"p": 2.0}}, {"split": "released"}])
+def test_another_configuration_is_another_run(tmp_path, monkeypatch, change):
+    fitted = count_fits(monkeypatch)
+    config = replace(SMALL, runs=1)
+    train(config, tmp_path)
+    train(replace(config, **change), tmp_path)
+    assert fitted == [0, 0]
+
+
+def test_where_the_data_lie_makes_no_other_run():
+    assert run_key(SMALL, 1) == run_key(replace(SMALL, root="elsewhere", runs=7), 1)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "plateau"])
+def test_an_interrupted_fit_goes_on_to_the_same_bits(data, tmp_path, schedule):
+    masks = split(data, "random", 0)
+    options = {"epochs": 11, "seed": 3, "lr": 0.05, "schedule": schedule}
+    whole = build("pl-ufg1", data, hidden_channels=8, p=1.5, learn_p=True)
+    expected = fit(whole, data, masks, **options)
+
+    def stop(epoch):
+        if epoch.number == 8:
+            raise KeyboardInterrupt
+
+    state = tmp_path / "state.pt"
+    model = build("pl-ufg1", data, hidden_channels=8, p=1.5, learn_p=True)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, data, masks, **options, state=state, save_every=3, progress=stop)
+    torch.rand(5)
+    seen = []
+    model = build("pl-ufg1", data, hidden_channels=8, p=1.5, learn_p=True)
+    result = fit(model, data, masks, **options, state=state, save_every=3, progress=seen.append)
+    assert [epoch.number for epoch in seen] == [7, 8, 9, 10, 11]
+    assert without_time([result]) == without_time([expected])
+    assert result.learned_p != [1.5]
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name])
+    assert list(tmp_path.iterdir()) == [state]
+
+
+def test_a_saved_fit_that_was_about_to_stop_stops(data, tmp_path):
+    model, masks = scripted(data, val=[10, 20, 5, 5, 5, 40], test=[0] * 6, margins=[1.0] * 6)
+
+    def stop(epoch):
+        if epoch.number == 4:
+            raise KeyboardInterrupt
+
+    options = {"epochs": 6, "patience": 2, "state": tmp_path / "state.pt", "save_every": 4}
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, data, masks, progress=stop, **options)
+    assert fit(model, data, masks, **options).epochs == 4
+
+
+def test_the_state_of_another_fit_is_refused(data, tmp_path):
+    def stop(epoch):
+        raise KeyboardInterrupt
+
+    options = {"state": tmp_path / "state.pt", "save_every": 1, "epochs": 3}
+    model, masks = build("mlp", data), split(data)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, data, masks, progress=stop, **options)
+    with pytest.raises(ValueError, match=r"state\.pt is the state of a fit with .*0\.01.*got .*0\.5"):
+        fit(model, data, masks, lr=0.5, **options)
+
+
+def test_schedules_change_the_learning_rate_as_they_say(data):
+    masks = split(data, "random", 0)
+    losses = {
+        name: fit(build("mlp", data), data, masks, epochs=60, lr=0.1, schedule=name).train_loss
+        for name in ("constant", "cosine", "plateau")
+    }
+    assert losses["cosine"][:2] == losses["constant"][:2]
+    assert losses["cosine"][2] != losses["constant"][2]
+    # It overfits: the validation loss rises, and 20 epochs after its lowest the rate is halved.
+    same = [a == b for a, b in zip(losses["plateau"], losses["constant"], strict=True)]
+    assert 20 <= same.index(False) < 60
+
+
+def test_the_network_of_every_run_is_kept_and_loads_without_trusting_the_file(tmp_path, monkeypatch):
+    fitted = count_fits(monkeypatch)
+    config = replace(SMALL, runs=2)
+    first = train(config, tmp_path)
+    results = train(config, tmp_path, checkpoints=tmp_path / "networks")
+    assert results == first, "the runs on record count; they are repeated for their networks only"
+    assert train(config, tmp_path, checkpoints=tmp_path / "networks") == first
+    assert fitted == [0, 1, 0, 1]
+    graph = load_data(config)
+    for run, result in enumerate(results):
+        model, stored = load_checkpoint(checkpoint_path(tmp_path / "networks", config, run))
+        assert stored == config
+        masks = split(graph, "random", run)
+        with torch.no_grad():
+            right = model(graph.x, graph.edge_index).argmax(1) == graph.y
+        assert float(right[masks.test].double().mean()) == result.test_accuracy
+    assert len(list((tmp_path / "networks").iterdir())) == 2
+
+
+def test_training_killed_at_random_points_goes_on_to_the_same_result(tmp_path, one_thread, monkeypatch):
+    expected = train(SMALL)
+    chance = random.Random(1)
+    heard = []
+    for _ in range(5):
+        victim = Victim(train_runs, SMALL, tmp_path, 5)
+        heard += [victim.hear() for _ in range(chance.randrange(1, 12))]
+        time.sleep(chance.random() * 0.02)
+        victim.kill()
+        heard += victim.end()[0]
+    rest, code = Victim(train_runs, SMALL, tmp_path, 5).end()
+    assert code == 0
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert sorted(line["run"] for line in lines) == [0, 1, 2], "nothing lost, nothing done twice"
+    monkeypatch.setattr("plufg_fast.experiments.train.fit", None)
+    assert without_time(train(SMALL, tmp_path)) == without_time(expected)
+    # At most the epochs since the last save are repeated, once per kill.
+    assert sum(word is not None for word in heard) + len(rest) <= 3 * 12 + 5 * 5
+    assert list((tmp_path / "unfinished").iterdir()) == []
+    assert len(list((tmp_path / "networks").iterdir())) == 3
+
+
+def test_a_run_killed_before_its_result_is_written_is_not_lost(tmp_path, monkeypatch):
+    def die(*_):
+        raise KeyboardInterrupt
+
+    config = replace(SMALL, runs=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("plufg_fast.experiments.records.Records.append", die)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path, save_every=5)
+    seen = []
+    train(config, tmp_path, lambda run: seen.append, save_every=5)
+    assert [epoch.number for epoch in seen] == [11, 12]
+    assert list((tmp_path / "unfinished").iterdir()) == []
+
+
+def test_processes_that_share_a_folder_share_the_runs(tmp_path):
+    both = [Victim(train_runs, SMALL, tmp_path, 100) for _ in range(2)]
+    heard = [word for victim in both for word in victim.end()[0]]
+    assert sorted(heard) == [(run, epoch) for run in range(3) for epoch in range(1, 13)]

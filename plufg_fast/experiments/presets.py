@@ -1,0 +1,76 @@
+"""Configurations that a search found, kept as small TOML files: ``presets/<dataset>/<model>.toml``."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Final
+
+from .train import TrainConfig
+
+FOLDER: Final = Path(__file__).parent / "presets"
+# What a preset leaves to whoever uses it.
+_FREE: Final = ("runs", "seed", "root")
+
+
+def names() -> list[str]:
+    """The presets of the package, such as ``cora/pl-ufg2``."""
+    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.glob("*/*.toml"))
+
+
+def path_of(preset: str) -> Path:
+    """The file of a preset of the package, or of one's own, whose name ends in ``.toml``."""
+    return Path(preset) if preset.endswith(".toml") else FOLDER / f"{preset.lower()}.toml"
+
+
+def read(preset: str) -> tuple[TrainConfig, dict[str, Any]]:
+    """A configuration, and how it was found: its score on the validation nodes, the command, the versions.
+
+    Raises:
+        ValueError: If there is no such preset, or it is none.
+    """
+    path = path_of(preset)
+    if not path.is_file():
+        known = ", ".join(names()) or "none yet"
+        raise ValueError(f"preset: no {preset!r}; there are {known}, and files of one's own, by their .toml")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"preset: {path} is no TOML: {error}") from None
+    found = content.pop("found", {})
+    known_fields = {item.name for item in fields(TrainConfig)} - {*_FREE}
+    unknown = sorted(set(content) - known_fields)
+    if unknown or not {"dataset", "model"} <= set(content):
+        wrong = f"unknown {', '.join(unknown)}" if unknown else "no dataset and model"
+        raise ValueError(f"preset: {path}: {wrong}; expected the fields {', '.join(sorted(known_fields))}")
+    return TrainConfig(**content), found
+
+
+def write(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> None:
+    """Keep a configuration and how it was found."""
+    content = {name: value for name, value in asdict(config).items() if name not in _FREE and value is not None}
+    tables = {name: content.pop(name) for name in [*content] if isinstance(content[name], dict)}
+    lines = [f"{name} = {_toml(value)}" for name, value in content.items()]
+    for table, entries in {**tables, "found": found}.items():
+        if entries:
+            lines += ["", f"[{table}]", *(f"{name} = {_toml(value)}" for name, value in entries.items())]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_better(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> bool:
+    """:func:`write`, unless there is one for the same split that is as good on the validation nodes."""
+    if path.is_file():
+        before, score = read(str(path))
+        if before.split == config.split and score.get("val_accuracy", 0.0) >= found["val_accuracy"]:
+            return False
+    write(path, config, found)
+    return True
+
+
+def _toml(value: Any) -> str:
+    # JSON's way to write text, truth, numbers and lists of them is TOML's as well.
+    return json.dumps(value, allow_nan=False)

@@ -1,0 +1,349 @@
+"""Searching: what is chosen, what a killed search leaves, what several processes share."""
+
+import csv
+import json
+import random
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from killing import Victim, search_trials
+
+from plufg_fast.data import csbm
+from plufg_fast.experiments import presets, search
+from plufg_fast.experiments.search import Range, Trial, apply, best_of, grid, importances, per_band, wide
+from plufg_fast.experiments.train import TrainConfig
+from plufg_fast.nn.models import Dims
+
+CONFIG = TrainConfig(model="mlp", runs=2, epochs=6, data_options={"num_nodes": 60})
+SPACE = {"lr": Range(0.001, 0.1, log=True), "hidden_channels": [4, 8], "dropout": Range(0.0, 0.8)}
+GRID = {"lr": [0.01, 0.05], "hidden_channels": [4, 8]}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Sums of a matrix product may depend on the number of threads; victims have one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def facts(trials):
+    return [replace(trial, seconds=None) for trial in trials]
+
+
+def runs(folder):
+    lines = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    return sorted((line["trial"], line["run"]) for line in lines)
+
+
+def test_the_papers_grid_is_that_of_the_paper():
+    homophilic = grid(TrainConfig(dataset="cora", model="pl-ufg1"))
+    assert homophilic["p"] == [1.0, 1.5, 2.0, 2.5]
+    assert homophilic["mu"] == [0.1, 0.5, 1.0, 5.0, 10.0]
+    assert (homophilic["lr"], homophilic["steps"], homophilic["degree"]) == ([0.01, 0.005], [4, 5], [2, 3, 7])
+    for dataset in ("texas", "cornell-old"):
+        assert grid(TrainConfig(dataset=dataset, model="pl-fufg"))["mu"] == [3.0, 5.0, 10.0, 20.0, 30.0, 50.0, 70.0]
+
+
+@pytest.mark.parametrize("make", [grid, wide])
+@pytest.mark.parametrize(
+    "model",
+    ["pl-ufg1", "pl-ufg2", "pl-fufg", "pgnn", "ufg", "mlp", "gcn", "sgc", "gat", "jknet", "appnp", "gprgnn"],
+)
+def test_every_model_trains_anywhere_in_its_space(make, model, tmp_path):
+    config = TrainConfig(model=model, runs=1, epochs=1, data_options={"num_nodes": 40})
+    space = make(config)
+    assert {"lr", "weight_decay", "dropout"} <= {*space}
+    method = "grid" if make is grid else "random"
+    trials = search.search(config, space, tmp_path, method=method, trials=2)
+    assert [trial.state for trial in trials] == ["complete"] * 2
+
+
+def test_options_that_are_given_do_not_vary():
+    config = TrainConfig(model="pl-ufg2", model_options={"mu": 3.0, "learn_p": True, "p": 1.5})
+    assert not {"mu", "p", "learn_p"} & {*wide(config), *grid(config)}
+
+
+def test_p_per_band_has_one_value_for_every_band():
+    config = TrainConfig(model="pl-fufg", model_options={"framelet": "haar", "levels": 2})
+    space = per_band(config, wide(config))
+    assert [name for name in space if name.startswith("p")] == ["p.0", "p.1", "p.2"]
+    found = apply(config, {"p.2": 3.0, "p.0": 1.0, "p.1": 2.0, "mu": 5.0})
+    assert found.model_options == {"framelet": "haar", "levels": 2, "p": [1.0, 2.0, 3.0], "mu": 5.0}
+
+
+def test_values_go_where_they_belong():
+    config = TrainConfig(dataset="texas", model="gat", model_options={"heads": 8})
+    params = {"lr": 0.5, "heads": 2, "undirected": True, "schedule": "cosine"}
+    expected = replace(config, lr=0.5, schedule="cosine", model_options={"heads": 2}, data_options={"undirected": True})
+    assert apply(config, params) == expected
+
+
+def test_the_best_is_chosen_by_validation_accuracy_then_loss_then_order():
+    def trial(number, state, accuracy, loss):
+        return Trial(number, {}, CONFIG, state, accuracy, 0.0, loss, 1.0)
+
+    trials = [
+        trial(0, "pruned", 0.99, None),
+        trial(1, "complete", 0.8, 0.1),
+        trial(2, "complete", 0.9, 0.5),
+        trial(3, "complete", 0.9, 0.4),
+        trial(4, "complete", 0.9, 0.4),
+    ]
+    assert best_of(trials).number == 3
+    assert best_of(trials[:1]) is None
+
+
+def test_labels_of_test_nodes_change_nothing(tmp_path, monkeypatch):
+    def other_labels(**options):
+        graph = csbm(**options)
+        graph.y = labels
+        return graph
+
+    graph = csbm(num_nodes=60, seed=0)
+    config = replace(CONFIG, split="released", runs=1)
+    masks = search.draw_split(config, 0, graph)
+    expected = search.search(config, SPACE, tmp_path / "a", trials=6)
+    labels = graph.y.clone()
+    # Swapped in pairs of both classes: the split draws within classes and must stay the same.
+    zeros, ones = ((masks.test & (graph.y == c)).nonzero().squeeze(1) for c in (0, 1))
+    labels[zeros[:15]], labels[ones[:15]] = 1, 0
+    monkeypatch.setattr("plufg_fast.experiments.train.csbm", other_labels)
+    monkeypatch.setattr("plufg_fast.experiments.search.draw_split", lambda *_: masks)
+    assert facts(search.search(config, SPACE, tmp_path / "b", trials=6)) == facts(expected)
+    assert "test" not in (tmp_path / "a" / "runs.jsonl").read_text()
+
+
+def test_a_grid_tries_every_combination_once(tmp_path):
+    trials = search.search(CONFIG, GRID, tmp_path, method="grid", trials=100, prune=False)
+    assert sorted((t.params["lr"], t.params["hidden_channels"]) for t in trials) == [
+        (0.01, 4), (0.01, 8), (0.05, 4), (0.05, 8)
+    ]  # fmt: skip
+    assert runs(tmp_path) == [(trial, run) for trial in range(4) for run in range(2)]
+
+
+def test_a_finished_search_is_read_and_a_longer_one_goes_on(tmp_path, monkeypatch):
+    # The first ten proposals are random, the others learn.
+    whole = search.search(CONFIG, SPACE, tmp_path / "whole", trials=12)
+    first = search.search(CONFIG, SPACE, tmp_path / "parts", trials=11)
+    more = search.search(CONFIG, SPACE, tmp_path / "parts", trials=12)
+    assert facts(more) == facts(whole)
+    assert more[:11] == first
+    monkeypatch.setattr("plufg_fast.experiments.search.run_once", None)
+    assert search.search(CONFIG, SPACE, tmp_path / "parts", trials=12) == more
+
+
+def test_the_storage_makes_no_difference(tmp_path):
+    journal, sqlite = (
+        search.search(CONFIG, SPACE, tmp_path / storage, trials=2, storage=storage) for storage in ("journal", "sqlite")
+    )
+    assert facts(journal) == facts(sqlite)
+
+
+def test_bad_trials_are_pruned(tmp_path, monkeypatch):
+    config = replace(CONFIG, epochs=20, runs=2)
+    # Nothing is learned with a rate of next to nothing.
+    space = {"lr": [0.05, 1e-9]}
+    monkeypatch.setattr(search, "_points", lambda *_: [{"lr": 0.05}] * 6 + [{"lr": 1e-9}])
+    trials = search.search(config, space, tmp_path / "a", method="grid")
+    kept = search.search(config, space, tmp_path / "b", method="grid", prune=False)
+    assert [trial.state for trial in trials] == ["complete"] * 6 + ["pruned"]
+    assert [trial.state for trial in kept] == ["complete"] * 7
+    # Six equal configurations are trained once.
+    assert runs(tmp_path / "a") == [(0, 0), (0, 1)]
+    assert not any((tmp_path / "a" / "unfinished").glob("*"))
+
+
+def test_a_loss_that_is_not_finite_fails_its_trial_and_no_more(tmp_path, monkeypatch):
+    once = search.run_once
+
+    def diverge(config, *args, **options):
+        if config.lr == 0.05:
+            raise FloatingPointError("loss inf")
+        return once(config, *args, **options)
+
+    monkeypatch.setattr(search, "run_once", diverge)
+    trials = search.search(CONFIG, GRID, tmp_path, method="grid")
+    assert {(trial.params["lr"], trial.state) for trial in trials} == {(0.05, "failed"), (0.01, "complete")}
+    assert search.search(CONFIG, GRID, tmp_path, method="grid") == trials
+
+
+# SQLite syncs with every report, which is slow on a slow disk.
+@pytest.mark.parametrize(("storage", "kills", "trials"), [("journal", 6, 7), ("sqlite", 2, 2)])
+def test_a_search_killed_at_random_points_ends_as_if_it_had_not_been(tmp_path, storage, kills, trials):
+    options = {"trials": trials, "storage": storage, "save_every": 2}
+    expected = search.search(CONFIG, SPACE, tmp_path / "whole", **options)
+    chance = random.Random(3)
+    folder = tmp_path / "killed"
+    heard = []
+    for _ in range(kills):
+        victim = Victim(search_trials, CONFIG, SPACE, folder, options)
+        heard += [victim.hear() for _ in range(chance.randrange(0, 12))]
+        time.sleep(chance.random() * 0.05)
+        victim.kill()
+        heard += victim.end()[0]
+    rest, code = Victim(search_trials, CONFIG, SPACE, folder, options).end()
+    assert code == 0
+    assert any(trial.state == "complete" for trial in expected)
+    assert facts(search.search(CONFIG, SPACE, folder, **options)) == facts(expected)
+    assert runs(folder) == runs(tmp_path / "whole"), "nothing lost, nothing done twice"
+    # What is done again are the epochs since the last save, at most two per kill.
+    epochs = [word for word in [*heard, *rest] if word is not None]
+    assert len(epochs) <= len({*epochs}) + 2 * kills
+    assert not any((folder / "unfinished").glob("*.pt"))
+
+
+@pytest.mark.parametrize(("storage", "count"), [("journal", 6), ("sqlite", 3)])
+def test_processes_share_the_trials(tmp_path, storage, count):
+    options = {"trials": count, "storage": storage, "prune": False}
+    both = [Victim(search_trials, CONFIG, SPACE, tmp_path, options) for _ in range(2)]
+    heard = [word for victim in both for word in victim.end()[0]]
+    expected = [(trial, run, epoch) for trial in range(count) for run in range(2) for epoch in range(1, 7)]
+    assert sorted(heard) == expected
+    trials = search.search(CONFIG, SPACE, tmp_path, **options)
+    assert [trial.state for trial in trials] == ["complete"] * count
+
+
+def test_a_trial_of_a_living_process_is_left_to_it(tmp_path):
+    records = search.Records(tmp_path / "runs.jsonl")
+
+    def stop(step):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search.search(CONFIG, GRID, tmp_path, method="grid", progress=stop)
+    with records.claim("trial-0") as mine:
+        assert mine
+        trials = search.search(CONFIG, GRID, tmp_path, method="grid")
+        assert [trial.state for trial in trials] == ["running", *["complete"] * 3]
+    assert [t.state for t in search.search(CONFIG, GRID, tmp_path, method="grid")] == ["complete"] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"config": replace(CONFIG, epochs=7)}, r"config.epochs 6, now 7"),
+        ({"space": {**GRID, "dropout": [0.5]}}, r"space.dropout None, now \[0.5\]"),
+        ({"prune": False}, "prune True, now False"),
+    ],
+)
+def test_a_folder_keeps_one_search(tmp_path, change, words):
+    arguments = {"config": CONFIG, "space": GRID, "method": "grid", "trials": 1, "prune": True}
+    search.search(out=tmp_path, **arguments)
+    with pytest.raises(ValueError, match=f"other settings .*{words}.*use another folder"):
+        search.search(out=tmp_path, **(arguments | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": "genetic"}, "unknown method 'genetic'; known are tpe"),
+        ({"storage": "redis"}, "unknown storage 'redis'; known are journal"),
+        ({"trials": 0}, "trials and runs >= 1, got 0"),
+        ({"space": {}}, "nothing varies"),
+        ({"space": {"lr": []}}, "no values for lr"),
+        ({"space": {"lr": Range(0.0, 1.0, log=True)}}, "above 0 if log"),
+        ({"space": {"lr": Range(1.0, 1.0)}}, "from low to high for lr"),
+        ({"method": "grid"}, "a grid needs lists of values, got a range for lr"),
+        ({"space": {"colour": [1]}}, "mlp on csbm has nothing called 'colour'; it has lr"),
+        ({"space": {"schedule": ["up"]}}, "unknown schedule"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_written(tmp_path, change, words):
+    arguments = {"config": CONFIG, "space": SPACE, "out": tmp_path / "out", **change}
+    with pytest.raises(ValueError, match=f"search: .*{words}"):
+        search.search(**arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_per_band_p_is_refused_where_there_is_one_band():
+    config = TrainConfig(model="pl-ufg2")
+    with pytest.raises(ValueError, match="pl-ufg1 and pl-fufg, which smooth every band, got pl-ufg2"):
+        per_band(config, wide(config))
+
+
+def made_up(count):
+    trials = []
+    for number in range(count):
+        lr, theta = 10.0 ** (-number % 4 - 1), "node" if number % 2 else "band"
+        # lr decides, theta hardly does.
+        value = 0.5 + 0.1 * (number % 4) + 0.001 * (theta == "node")
+        trials.append(Trial(number, {"lr": lr, "theta": theta}, CONFIG, "complete", value, 0.01, 0.5, 1.0))
+    return trials
+
+
+def test_importance_finds_what_decides():
+    weights = importances(made_up(40))
+    assert list(weights) == ["lr", "theta"]
+    assert importances(made_up(2)) == {}
+
+
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_pictures_and_tables_are_made_of_any_number_of_trials(tmp_path, count):
+    trials = made_up(count)
+    search.draw(trials, tmp_path / "search.png", "a search")
+    assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
+    search.write_table(trials, tmp_path / "trials.csv")
+    with (tmp_path / "trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    values = [float(row["val_accuracy"]) for row in rows]
+    assert len(rows) == count
+    assert values == sorted(values, reverse=True)
+
+
+def test_a_preset_comes_back_as_it_was_written(tmp_path):
+    config = TrainConfig(
+        "texas", "pl-fufg", "random", 3, 5, 100, None, 1e-5, "cosine", 0.0, 64,
+        {"p": [1.0, 1.5, 2.0], "learn_p": True, "theta": 'a "b" ü'}, {"undirected": True}, {"rates": [0.5, 0.25]},
+        "here",
+    )  # fmt: skip
+    path = tmp_path / "deep" / "own.toml"
+    found = {"val_accuracy": 0.875, "command": "plufg search --dataset texas"}
+    presets.write(path, config, found)
+    again, facts = presets.read(str(path))
+    assert again == replace(config, runs=TrainConfig().runs, seed=0, root=None)
+    assert facts == found
+
+
+def test_a_preset_gives_way_only_to_a_better_one_of_its_split(tmp_path):
+    path = tmp_path / "own.toml"
+    config = TrainConfig("texas", "mlp")
+    assert presets.write_better(path, config, {"val_accuracy": 0.8})
+    assert not presets.write_better(path, replace(config, lr=0.5), {"val_accuracy": 0.8})
+    assert presets.write_better(path, replace(config, lr=0.25), {"val_accuracy": 0.9})
+    assert presets.read(str(path))[0].lr == 0.25
+    assert presets.write_better(path, replace(config, split="released"), {"val_accuracy": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("dataset = ", "is no TOML"),
+        ('dataset = "cora"', "no dataset and model"),
+        ('dataset = "cora"\nmodel = "gcn"\nrunz = 3', "unknown runz; expected the fields data_options"),
+        ('dataset = "cora"\nmodel = "gcn"\nroot = "/x"', "unknown root"),
+    ],
+)
+def test_a_preset_that_is_none_is_refused(tmp_path, text, words):
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"preset: .*own.toml.*{words}"):
+        presets.read(str(path))
+
+
+def test_an_unknown_preset_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"no 'cora/gnc'; there are .*files of one's own"):
+        presets.read("cora/gnc")
+
+
+def test_every_preset_of_the_package_builds_and_names_its_score_and_command():
+    for name in presets.names():
+        config, found = presets.read(name)
+        assert name == f"{config.dataset}/{config.model}"
+        search.build_model(config, Dims(4, 3, 10))
+        assert 0.0 < found["val_accuracy"] <= 1.0
+        assert found["command"].startswith("plufg search ")
+        assert "/" not in found["command"], "no path of a machine"
