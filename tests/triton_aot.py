@@ -22,7 +22,7 @@ TYPES = {"fp32": "fp32", "bf16": "fp32", "fp16": "fp32", "fp64": "fp64"}
 WIDTHS = (32, 128, 256)
 # Arguments of the type of a signal; `z` is one in the Chebyshev kernel alone, which has no `bands` that is a number.
 SIGNALS = {"f", "y", "grad", "out", "df", "x"}
-NUMBERS = {"bands", "channels", "groups", "filters", "terms", "k", "degree"}
+NUMBERS = {"bands", "channels", "groups", "filters", "terms", "k"}
 
 
 def fullest(name: str, width: int) -> Form:
@@ -38,16 +38,16 @@ def fullest(name: str, width: int) -> Form:
 def build(name: str, form: Form, target: str, kind: str = "fp32", width: int = 32, index: str = "i32") -> Any:
     """A kernel compiled for rows of many edges, with as much of a tile per thread as there is a configuration for."""
     work, tile = TYPES[kind], triton_rows.tile_of(width)
-    candidates = triton_rows.suitable(tile, 64, 8 if work == "fp64" else 4)
-    config = max(candidates, key=lambda config: (config.kwargs["BLOCK_E"] / config.num_warps, config.num_warps))
+    config = triton_rows.configuration(tile, 64, 8 if work == "fp64" else 4)
+    options = {key: config.pop(key) for key in ("num_warps", "enable_fp_fusion")}
     signals = SIGNALS | ({"z", "bands"} if name == "recur" else set())
     numbers = NUMBERS - signals
-    values = form | config.kwargs | {"BLOCK_C": tile, "LIMIT": triton_rows.LIMIT}
+    values = form | config | {"BLOCK_C": tile}
 
     signature: dict[str, str] = {}
     constants: dict[str, Any] = {}
     attributes = {}
-    function = KERNELS[name][0].fn
+    function = KERNELS[name][0]
     for at, parameter in enumerate(function.params):
         key = parameter.name
         if parameter.is_constexpr:
@@ -61,7 +61,7 @@ def build(name: str, form: Form, target: str, kind: str = "fp32", width: int = 3
             signature[key] = "*" + fixed.get(key, kind if key in signals else work)
             attributes[(at,)] = [["tt.divisibility", 16]]
     source = ASTSource(function, signature, constants, attributes)
-    return triton.compile(source, target=TARGETS[target], options={"num_warps": config.num_warps})
+    return triton.compile(source, target=TARGETS[target], options=options)
 
 
 def usage(compiled: Any) -> tuple[int, int]:

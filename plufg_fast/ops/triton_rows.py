@@ -42,7 +42,7 @@ class Rows(NamedTuple):
         """Run a kernel for all windows, which fills `partial`, and then for all rows, which reads it."""
         graph = (self.rowptr, self.col, self.weight, self.owner, *partial)
         rows = self.rowptr.numel() - 1
-        options |= {"degree": triton.next_power_of_2(max(self.col.numel() // rows, 1)), "LIMIT": LIMIT}
+        options |= configuration(options["BLOCK_C"], self.col.numel() // rows, partial[0].element_size())
         with torch.cuda.device_of(self.rowptr):
             if self.owner.numel():
                 kernel[(self.owner.numel(), *grid)](*graph, *arguments, WINDOW=True, **options)
@@ -54,39 +54,29 @@ def tile_of(channels: int) -> int:
     return min(int(triton.next_power_of_2(channels)), TILE)
 
 
-# Nothing is measured in the interpreter: one choice.
-CONFIGS: Final = (
-    [triton.Config({"BLOCK_E": 4}, num_warps=1)]
-    if INTERPRETED
-    else [triton.Config({"BLOCK_E": edges}, num_warps=warps) for edges in (2, 4, 8, 16) for warps in (1, 2, 4)]
-)
+def configuration(width: int, degree: int, size: int) -> dict[str, int | bool]:
+    """How a kernel is compiled and launched, for tiles of `width` numbers of `size` bytes and rows of a mean degree.
 
+    A rule and not a measurement: sums are formed in an order that depends on blocks and warps, and a choice that
+    timing makes would change bits from one process to the next. A block has no more edges than most rows and, if two fit,
+    than one warp holds with 16 bytes a thread, which is one load: sums over channels stay within a warp.
 
-def suitable(width: int, degree: int, size: int) -> list[triton.Config]:
-    """The configurations to choose from, for tiles of `width` numbers of `size` bytes and rows of a mean degree.
-
-    A block has no more edges than most rows, and a thread 8 or 16 bytes of a tile, which is one load: the derivative
-    has four tiles at hand, and their addresses.
+    Products are not fused into sums. ``d_j f_j - h_i`` fused would leave the rounding of ``h_i`` where the two are
+    equal, and the norm of a self-loop has to be 0.
     """
-
-    def fits(config: triton.Config) -> bool:
-        edges, threads = int(config.kwargs["BLOCK_E"]), 32 * int(config.num_warps)
-        share = edges * width * size / threads
-        return edges <= max(degree, 4) and (share >= 8 or threads == 32) and share <= 16
-
-    return [config for config in CONFIGS if fits(config)]
-
-
-def _prune(configs: list[triton.Config], named: dict[str, Any], **rest: Any) -> list[triton.Config]:
-    arguments = named | rest
-    return suitable(arguments["BLOCK_C"], arguments["degree"], arguments["partial"].element_size())
+    fixed = {"LIMIT": LIMIT, "enable_fp_fusion": False}
+    if INTERPRETED:
+        return {"BLOCK_E": 4, "num_warps": 1, **fixed}
+    edges = min(triton.next_power_of_2(degree + 1) // 2 if degree > 4 else 4, 16)
+    while edges > 2 and edges * width * size > 16 * 32:
+        edges //= 2
+    warps = min(max(edges * width * size // (16 * 32), 1), 4)
+    return {"BLOCK_E": edges, "num_warps": warps, **fixed}
 
 
 def row_kernel(function: Any) -> Any:
-    """A kernel that is measured, once for every width, mean degree and type, and then takes its best configuration."""
-    return triton.autotune(
-        CONFIGS, key=["BLOCK_C", "degree", "WINDOW"], prune_configs_by={"early_config_prune": _prune}
-    )(triton.jit(function, do_not_specialize=["degree", "k"]))
+    """A kernel that `Rows.launch` launches."""
+    return triton.jit(function, do_not_specialize=["k"])
 
 
 @triton.jit

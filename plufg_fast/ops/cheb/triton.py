@@ -25,7 +25,7 @@ def _tile(x, at, inside, work: tl.constexpr):
 @row_kernel
 def recur(
     rowptr, col, weight, owner, partial, out, bands, before, x, prev, first, z, weights, k, left, right, diag,
-    groups, channels, filters, terms, alpha: tl.float64, beta: tl.float64, gamma: tl.float64, degree,
+    groups, channels, filters, terms, alpha: tl.float64, beta: tl.float64, gamma: tl.float64,
     LIMIT: tl.constexpr, WINDOW: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """A tile of ``alpha L x + beta x + gamma prev``, and what is wanted beside it.

@@ -65,7 +65,7 @@ def _mean_z(z, zi, other, live):
 
 @row_kernel
 def norms(
-    rowptr, col, weight, owner, partial, square, sums, f, dinv, p, bands, channels, eps: tl.float64, degree,
+    rowptr, col, weight, owner, partial, square, sums, f, dinv, p, bands, channels, eps: tl.float64,
     LIMIT: tl.constexpr, WINDOW: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """The first of two passes: ``n_ij^2`` of every edge, and ``sum_j n_ij^p``; each where there is a place for it."""
@@ -100,7 +100,7 @@ def norms(
 @row_kernel
 def step(
     rowptr, col, weight, owner, partial, partial_m, out, a, f, y, square, z, dinv, p, mu,
-    bands, channels, eps: tl.float64, degree,
+    bands, channels, eps: tl.float64,
     LIMIT: tl.constexpr, WINDOW: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """``a_i`` and a tile of the new row; norms are read from `square`, or made of the tile where that is None."""
@@ -158,7 +158,7 @@ def _products(hi, ui, f, grad, a, j, dj, live, channel, channels, SEND: tl.const
 @row_kernel
 def dots(
     rowptr, col, weight, owner, partial, square, mbar, sums, f, grad, s, a, z, dinv, p,
-    bands, channels, eps: tl.float64, degree, RECEIVE: tl.constexpr, SEND: tl.constexpr,
+    bands, channels, eps: tl.float64, RECEIVE: tl.constexpr, SEND: tl.constexpr,
     LIMIT: tl.constexpr, WINDOW: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """The first of two passes of the derivative: ``n_ij^2`` and ``mbar_ij`` of every edge where there is a place for
@@ -231,7 +231,7 @@ def _dm_dp(m, square, p, z):
 @row_kernel
 def gradient(
     rowptr, col, weight, owner, partial, partial_p, df, dp, before, square, mbar, f, grad, s, a, z, t, dinv, p,
-    bands, channels, eps: tl.float64, degree, RECEIVE: tl.constexpr, SEND: tl.constexpr,
+    bands, channels, eps: tl.float64, RECEIVE: tl.constexpr, SEND: tl.constexpr,
     LIMIT: tl.constexpr, WINDOW: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """A tile of ``df_i``: what comes over the edges that a row receives over, sends over, or both, on top of `before`.

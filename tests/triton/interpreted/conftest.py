@@ -24,7 +24,7 @@ def launched() -> set[tuple[Any, ...]]:
 
     def watch(name: str) -> None:
         kernel, optional, flags, _ = KERNELS[name]
-        names = kernel.fn.arg_names
+        names = kernel.arg_names
 
         def note(*args: Any, **kwargs: Any) -> None:
             values = dict(zip(names, args, strict=False)) | kwargs
@@ -33,7 +33,7 @@ def launched() -> set[tuple[Any, ...]]:
             if name == "recur":
                 seen.update((key, values[key] is not None, values["WINDOW"]) for key in SCALES)
 
-        kernel.fn.add_pre_run_hook(note)
+        kernel.add_pre_run_hook(note)
 
     for name in KERNELS:
         watch(name)
