@@ -167,7 +167,8 @@ class Framelet:
             z = ops.cheb_analysis(low, g, self.coeffs, scale, self.backend)
             low = z[:, 0]
             bands.append(z[:, 1:])
-        return torch.cat((low.unsqueeze(1), *bands), dim=1)
+        # The bands of a single level are in order already; joined anew they would be copied, as would their gradients.
+        return torch.cat((low.unsqueeze(1), *bands), dim=1) if self.levels > 1 else z
 
     def synthesis(self, z: Tensor, g: Graph, sum_bands: bool = True) -> Tensor:
         """Put bands together again: ``[N, B, C] -> [N, C]``; without the sum, each band's part ``[N, B, C]``."""
@@ -182,7 +183,7 @@ class Framelet:
         # Deepest level first: what comes out of it is the low-pass input of the level above.
         low = z[:, :1]
         for level in range(self.levels - 1, -1, -1):
-            bands = torch.cat((low, z[:, 1 + level * high : 1 + (level + 1) * high]), dim=1)
+            bands = torch.cat((low, z[:, 1 + level * high :][:, :high]), dim=1) if self.levels > 1 else z
             # Without the sum, all bands from below pass the low-pass filter, each for itself.
             rows = [0] * low.size(1) + list(range(1, high + 1))
             scale = self._scales(g)[level]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Final, Literal, TypeAlias
 
 from .. import checks, extension
@@ -14,6 +15,18 @@ Backend: TypeAlias = Literal["auto", "reference", "cpp", "triton"]
 # A family is served by `cpp` on a device when the extension has a kernel of this op for it.
 _KERNEL: Final = {"plap": "plap_step", "cheb": "cheb_step"}
 _DEVICES: Final = ("cpu", "cuda")
+
+
+def _triton_missing() -> str | None:
+    """Why there is no Triton, or None if there is."""
+    try:
+        importlib.import_module("triton")
+    except ImportError as error:
+        return f"Triton cannot be imported ({error}); pip install triton"
+    return None
+
+
+TRITON_MISSING: Final = _triton_missing()
 # Fastest first.
 _ORDER: Final = ("cpp", "triton", "reference")
 
@@ -23,12 +36,21 @@ def _probe(backend: str, family: str, device: str) -> str | None:
     if backend == "reference":
         return None
     if backend == "triton":
-        return f"there are no Triton kernels for {family}"
+        return TRITON_MISSING or _not_for_triton(device)
     if not extension.loaded():
         return extension.why_not()
     if not extension.has_op(_KERNEL[family], device):
         return f"this build of the extension has no {device} kernel for {family}"
     return None
+
+
+def _not_for_triton(device: str) -> str | None:
+    if device == "cuda" or importlib.import_module("triton").knobs.runtime.interpret:
+        return None
+    return (
+        "Triton kernels take CUDA tensors; CPU tensors only in Triton's interpreter, with TRITON_INTERPRET=1 in the "
+        "environment before Triton is imported"
+    )
 
 
 # Probed once: a lookup is all that a traced call may do.
@@ -53,7 +75,9 @@ def choose(where: str, family: str, backend: str, device: str) -> str:
     """The backend for an operator of `family` on a device type."""
     if backend == "auto":
         for candidate in _ORDER:
-            if _OBSTACLE.get((candidate, family, device), "unknown device") is None:
+            # Nobody wants the interpreter who did not ask for it.
+            interpreted = (candidate, device) == ("triton", "cpu")
+            if not interpreted and _OBSTACLE.get((candidate, family, device), "unknown device") is None:
                 return candidate
         return "reference"
     check_name(where, backend)

@@ -9,12 +9,14 @@ from torch import Tensor
 
 from ... import checks, extension
 from ...graph import Graph
-from ..backend import Backend, choose
-from . import reference
+from ..backend import TRITON_MISSING, Backend, choose
+from . import reference, register
 from .reference import Laplacian, Recurrence, Step
 
 if extension.loaded():
-    from . import register as register
+    register.compiled.attach()
+if TRITON_MISSING is None:
+    from . import triton as triton
 
 __all__ = [
     "cheb_analysis",
@@ -151,9 +153,11 @@ def _analysis(
     _check(where, g, "x", x, (2, 3), weights, recurrence, scale)
     work = working_type(x)
     lap, steps = laplacian(g, work), _shifted(recurrence, scale)
-    signal, gains = x.to(work).flatten(1), weights.to(x.device, work)
-    if _fused(where, "cheb_analysis", backend, x.device.type):
-        z = register.analysis(signal, lap, gains, [number for step in steps for number in step])
+    gains = weights.to(x.device, work)
+    kernels = _fused(where, "cheb_analysis", backend, x.device.type)
+    signal = (x if _reads_halves(kernels) else x.to(work)).flatten(1)
+    if kernels is not None:
+        z = kernels.analysis(signal, lap, gains, [number for step in steps for number in step])
     else:
         z = reference.analysis(signal, stepper(where, lap, backend), gains, steps)
     return z.view(x.size(0), weights.size(0), *x.shape[1:]).to(x.dtype)
@@ -174,9 +178,11 @@ def _synthesis(
         raise checks.wrong_value(where, "z", f"of shape [N, {weights.size(0)}, ...], a band per filter", z)
     work = working_type(z)
     lap, steps = laplacian(g, work).transpose(), _shifted(recurrence, scale)
-    bands, gains = z.to(work).flatten(2), weights.to(z.device, work)
-    if _fused(where, "cheb_synthesis", backend, z.device.type):
-        out = register.synthesis(bands, lap, gains, [number for step in steps for number in step], sum_bands)
+    gains = weights.to(z.device, work)
+    kernels = _fused(where, "cheb_synthesis", backend, z.device.type)
+    bands = (z if _reads_halves(kernels) else z.to(work)).flatten(2)
+    if kernels is not None:
+        out = kernels.synthesis(bands, lap, gains, [number for step in steps for number in step], sum_bands)
     else:
         out = reference.synthesis(bands, stepper(where, lap, backend), gains, steps, sum_bands)
     return out.reshape(z.size(0), *z.shape[2 if sum_bands else 1 :]).to(z.dtype)
@@ -193,7 +199,7 @@ def laplacian(g: Graph, dtype: torch.dtype) -> Laplacian:
 def stepper(where: str, lap: Laplacian, backend: str) -> Step:
     """One application of `lap` to an ``[N, ...]`` signal, on the backend that serves the call."""
     serving = choose(where, "cheb", backend, lap.rowptr.device.type)
-    step = reference.step if serving == "reference" else register.step
+    step = reference.step if serving == "reference" else _kernels(serving).step
 
     def apply(x: Tensor, prev: Tensor | None, alpha: float, beta: float, gamma: float) -> Tensor:
         before = None if prev is None else prev.flatten(1)
@@ -202,9 +208,20 @@ def stepper(where: str, lap: Laplacian, backend: str) -> Step:
     return apply
 
 
-def _fused(where: str, op: str, backend: str, device: str) -> bool:
-    """Whether a whole recurrence is one compiled op; it is a chain of steps where the device has only those."""
-    return choose(where, "cheb", backend, device) == "cpp" and extension.has_op(op, device)
+def _kernels(serving: str) -> register.Kernels:
+    return register.compiled if serving == "cpp" else triton.kernels
+
+
+def _fused(where: str, op: str, backend: str, device: str) -> register.Kernels | None:
+    """The kernels that run a whole recurrence as one op; None where it has to be a chain of steps."""
+    serving = choose(where, "cheb", backend, device)
+    if serving == "reference" or (serving == "cpp" and not extension.has_op(op, device)):
+        return None
+    return _kernels(serving)
+
+
+def _reads_halves(kernels: register.Kernels | None) -> bool:
+    return kernels is not None and kernels is not register.compiled
 
 
 def _shifted(recurrence: Recurrence, scale: float) -> Recurrence:

@@ -10,12 +10,14 @@ from torch import Tensor
 from ... import checks, extension, penalties
 from ...graph import Graph
 from ...penalties import Penalty
-from ..backend import Backend, BackendError, check_name, choose
-from . import reference, solvers
+from ..backend import TRITON_MISSING, Backend, BackendError, check_name, choose
+from . import reference, register, solvers
 from .reference import Edges
 
 if extension.loaded():
-    from . import register as register
+    register.attach("plufg")
+if TRITON_MISSING is None:
+    from . import triton as triton
 
 Exponent: TypeAlias = float | Tensor
 Solver: TypeAlias = Literal["jacobi", "irls"]
@@ -235,9 +237,11 @@ class _Call:
         self.serving = _serving(where, backend, g.device.type, mode, solver)
         # Half precision is storage; sums over many edges need more.
         self.work = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
-        # The compiled kernels read and write 16 bits themselves; a fixed point is not to be had in so few.
-        half = (torch.bfloat16,) if g.device.type == "cpu" else (torch.bfloat16, torch.float16)
-        self.storage = y.dtype if (self.serving, grad) == ("cpp", "unroll") and y.dtype in half else self.work
+        # Kernels read and write 16 bits themselves, on the CPU bfloat16; a fixed point is not to be had in so few.
+        on_cpu = (self.serving, g.device.type) == ("cpp", "cpu")
+        half = (torch.bfloat16,) if on_cpu else (torch.bfloat16, torch.float16)
+        kept = self.serving != "reference" and grad == "unroll" and y.dtype in half
+        self.storage = y.dtype if kept else self.work
         self.y = self.signal("y", y)
         checks.number(where, "eps", eps, least=0.0)
         self.eps = eps

@@ -1,6 +1,6 @@
-"""What torch has to know of the compiled ``plufg::plap_*`` operators beyond their kernels: shapes and gradients.
+"""What torch has to know of the ``plap_*`` operators beyond their kernels: shapes and gradients.
 
-To be imported only where the extension is loaded.
+The compiled ones are ``plufg::plap_*``, those in Triton ``plufg_triton::plap_*``; both take and return the same.
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ... import extension
 
-if not extension.loaded():
-    raise ImportError(f"the plufg::plap_* operators do not exist: {extension.why_not()}")
+def attach(namespace: str) -> None:
+    """Give the operators of a namespace their shapes and gradients."""
+    kernels = getattr(torch.ops, namespace)
+
+    def backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _backward(kernels.plap_step_backward, ctx, grad)
+
+    torch.library.register_fake(f"{namespace}::plap_step", _fake)
+    torch.library.register_fake(f"{namespace}::plap_steps", _fake_steps)
+    torch.library.register_fake(f"{namespace}::plap_step_backward", _fake_backward)
+    torch.library.register_autograd(f"{namespace}::plap_step", backward, setup_context=_setup_context)
 
 
 def _fake(f: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,7 +49,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+def _backward(step_backward: Any, ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
     f, y, *graph, dinv, p, mu, out, a, norm = ctx.saved_tensors
     needs = ctx.needs_input_grad
     df = dy = dp = dmu = None
@@ -49,16 +57,10 @@ def _backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor 
         grad = grad.contiguous()
         needs_f, needs_y, needs_p, needs_mu = needs[0], needs[1], needs[-5], needs[-4]
         if needs_f or needs_p:
-            df, rows = torch.ops.plufg.plap_step_backward(grad, f, out, a, norm, *graph, dinv, p, *ctx.penalty, needs_p)
+            df, rows = step_backward(grad, f, out, a, norm, *graph, dinv, p, *ctx.penalty, needs_p)
             dp = rows.sum(0) if needs_p else None
         if needs_y:
             dy = ((2 * mu * a).unsqueeze(-1) * grad).to(y.dtype)
         if needs_mu:
             dmu = 2 * (a * (grad.to(a.dtype) * (y.to(a.dtype) - out)).sum(-1)).sum(0)
     return df, dy, *[None] * len(graph), None, dp, dmu, None, None, None
-
-
-torch.library.register_fake("plufg::plap_step", _fake)
-torch.library.register_fake("plufg::plap_steps", _fake_steps)
-torch.library.register_fake("plufg::plap_step_backward", _fake_backward)
-torch.library.register_autograd("plufg::plap_step", _backward, setup_context=_setup_context)

@@ -52,13 +52,18 @@ class Problem(NamedTuple):
         return self._replace(p=self.p.detach().contiguous(), mu=self.mu.detach().contiguous())
 
     @property
+    def kernels(self) -> Any:
+        """The operators of a backend that has kernels."""
+        return torch.ops.plufg if self.backend == "cpp" else torch.ops.plufg_triton
+
+    @property
     def graph(self) -> tuple[Tensor | None, ...]:
-        """The graph, as the compiled operators take it."""
+        """The graph, as operators with kernels take it."""
         return self[:6]
 
     @property
     def options(self) -> tuple[float, int, float]:
-        """Smoothing and penalty, as the compiled operators take them."""
+        """Smoothing and penalty, as operators with kernels take them."""
         return self.eps, list(FORMULAS).index(self.penalty), self.parameter or 0.0
 
     def pull_back(self, f: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
@@ -67,20 +72,20 @@ class Problem(NamedTuple):
         if self.backend == "reference":
             edges = self.edges
             return lambda u: reference.step_backward(u, f, y, edges, self.p, self.mu, penalty, self.eps)[0]
-        kept = torch.ops.plufg.plap_step(f, y, *self.graph, self.dinv, self.p, self.mu, *self.options)
+        kept = self.kernels.plap_step(f, y, *self.graph, self.dinv, self.p, self.mu, *self.options)
 
         def compiled(u: Tensor) -> Tensor:
             arguments = (u.contiguous(), f, *kept, *self.graph, self.dinv, self.p, *self.options, False)
-            df: Tensor = torch.ops.plufg.plap_step_backward(*arguments)[0]
+            df: Tensor = self.kernels.plap_step_backward(*arguments)[0]
             return df
 
         return compiled
 
     def step(self, f: Tensor, y: Tensor) -> Tensor:
         """One differentiable step of the chosen solver and mode."""
-        if self.backend == "cpp":
+        if self.backend != "reference":
             y, p, mu = y.contiguous(), self.p.contiguous(), self.mu.contiguous()
-            out: Tensor = torch.ops.plufg.plap_step(f.contiguous(), y, *self.graph, self.dinv, p, mu, *self.options)[0]
+            out: Tensor = self.kernels.plap_step(f.contiguous(), y, *self.graph, self.dinv, p, mu, *self.options)[0]
             return out
         penalty = Penalty(self.penalty, self.parameter)
         if self.mode != "paper":
@@ -152,9 +157,9 @@ def _(y: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 def iterate(y: Tensor, problem: Problem, steps: int, tol: float | None) -> tuple[Tensor, Tensor]:
     """Up to `steps` steps from y without gradient, ended early by a relative change below `tol`; and how many."""
     fixed = problem.detached()
-    if fixed.backend == "cpp":
+    if fixed.backend != "reference":
         arguments = (*fixed.graph, fixed.dinv, fixed.p, fixed.mu, *fixed.options, steps, tol)
-        f, taken = torch.ops.plufg.plap_steps(y.detach().contiguous(), *arguments)
+        f, taken = fixed.kernels.plap_steps(y.detach().contiguous(), *arguments)
     else:
         f, taken = _iterate(y.detach(), steps, tol, *fixed)
     return f, taken
