@@ -53,9 +53,9 @@ def build(stem: str, *extra: str, sanitized: bool | None = None) -> Path:
         *(SANITIZERS if sanitized else []),
         *headers,
         str(FOLDER / f"{stem}.cpp"),
-        f"-L{folder / 'lib'}",
-        "-ltorch_cpu",
     ]
+    if stem == "kernels":  # the others are loaded without torch
+        command += [f"-L{folder / 'lib'}", "-ltorch_cpu"]
     if os.environ.get("PLUFG_WERROR") == "1" and not sanitized:  # warnings are unreliable in instrumented code
         command.append("-Werror")
 
