@@ -486,12 +486,15 @@ def _evaluate(
                         **circumstances(),
                     }
                     records.append(key, entry)
+                state.unlink(missing_ok=True)
             found = records.get(key)
             assert found is not None
             entries.append(found)
     except optuna.TrialPruned:
+        _remove(states)
         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     except FloatingPointError as error:
+        _remove(states)
         trial.set_user_attr("error", str(error))
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
     else:
@@ -500,6 +503,10 @@ def _evaluate(
         trial.set_user_attr("val_loss", statistics.fmean(entry["val_loss"] for entry in entries))
         trial.set_user_attr("seconds", math.fsum(entry["seconds"] for entry in entries))
         study.tell(trial, mean)
+
+
+def _remove(states: Sequence[Path]) -> None:
+    """Unfinished runs of a trial that is over; before the study hears of it, for nobody looks at it after that."""
     for state in states:
         state.unlink(missing_ok=True)
 
@@ -559,16 +566,22 @@ def draw(trials: Sequence[Trial], path: Path, title: str) -> None:
     complete = [trial for trial in trials if trial.state == "complete"]
     weights = importances(trials)
     names = [*weights, *(name for name in (trials[0].params if trials else {}) if name not in weights)]
-    columns = 4
-    rows = 1 + math.ceil(len(names) / columns)
-    figure = Figure(figsize=(14, 3.1 * rows + 0.5), dpi=130, layout="constrained")
+    columns = 5
+    rows = math.ceil(len(names) / columns)
+    figure = Figure(figsize=(15, 3.4 + 2.6 * rows), dpi=130, layout="constrained")
     figure.suptitle(title, fontsize=11, x=0.01, ha="left")
-    places = figure.add_gridspec(rows, columns)
-    _draw_course(figure.add_subplot(places[0, :2]), trials)
-    _draw_importance(figure.add_subplot(places[0, 2:]), weights)
-    for index, name in enumerate(names):
-        axes = figure.add_subplot(places[1 + index // columns, index % columns])
-        _draw_slice(axes, name, complete)
+    # Parts of their own: the names beside the bars must not push the slices apart.
+    parts = figure.subfigures(2 if rows else 1, 1, height_ratios=[3.4, 2.6 * rows] if rows else None, squeeze=False)
+    course, bars = parts[0, 0].subplots(1, 2)
+    _draw_course(course, trials)
+    _draw_importance(bars, weights)
+    if rows:
+        slices = parts[1, 0].subplots(rows, columns, squeeze=False, sharey=True)
+        for axes, name in zip(slices.flat, names, strict=False):
+            _draw_slice(axes, name, complete)
+        for axes in slices.flat[len(names) :]:
+            axes.remove()
+        parts[1, 0].supylabel("validation accuracy (%)", fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 

@@ -119,8 +119,8 @@ def fit(
         patience: Stop after so many epochs without a better one; by default never.
         seed: Fixes initial parameters and dropout.
         progress: Called after every epoch.
-        state: A file that is written every ``save_every`` epochs and removed at the end. Where it exists, the fit
-            goes on from it, to the same bits as one that was never interrupted.
+        state: A file that is written every ``save_every`` epochs. Where it exists, the fit goes on from it, to the
+            same bits as one that was never interrupted. Remove it when the result is safe, not before.
         save_every: See ``state``.
 
     Raises:
@@ -202,8 +202,6 @@ def fit(
             best_accuracy = val_accuracies[now["best_epoch"] - 1]
             progress(Epoch(epoch, train_loss[-1], val_loss[-1], train_accuracy, val_accuracies[-1], best_accuracy))
     model.load_state_dict(now.pop("best_state"))
-    if state is not None:
-        Path(state).unlink(missing_ok=True)
     return Result(
         **now,
         val_accuracy=val_accuracies[now["best_epoch"] - 1],
@@ -287,6 +285,9 @@ def train(
     keys = [run_key(config, run) for run in range(config.runs)]
     results: dict[int, Result] = {}
 
+    def state_of(run: int) -> Path | None:
+        return None if out is None else Path(out) / "unfinished" / f"{keys[run]}.pt"
+
     def is_finished(run: int) -> bool:
         if run in results:
             return True
@@ -294,6 +295,9 @@ def train(
         if found is None or not (checkpoints is None or checkpoint_path(checkpoints, config, run).exists()):
             return False
         results[run] = Result(**found["result"])
+        # Only now: a process that is killed before this has all it needs to go on.
+        if (state := state_of(run)) is not None:
+            state.unlink(missing_ok=True)
         return True
 
     left = [run for run in range(config.runs) if not is_finished(run)]
@@ -315,7 +319,7 @@ def train(
             model,
             masks[run],
             progress=None if progress is None else progress(run),
-            state=None if out is None else Path(out) / "unfinished" / f"{keys[run]}.pt",
+            state=state_of(run),
             save_every=save_every,
         )
         # First the network, then the line that says that all of the run is there.

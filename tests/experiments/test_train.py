@@ -273,7 +273,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(data, tmp_path, schedule):
     assert result.learned_p != [1.5]
     for name, value in whole.state_dict().items():
         assert torch.equal(value, model.state_dict()[name])
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [state]
 
 
 def test_a_saved_fit_that_was_about_to_stop_stops(data, tmp_path):
@@ -353,6 +353,21 @@ def test_training_killed_at_random_points_goes_on_to_the_same_result(tmp_path, o
     assert sum(word is not None for word in heard) + len(rest) <= 3 * 12 + 5 * 5
     assert list((tmp_path / "unfinished").iterdir()) == []
     assert len(list((tmp_path / "networks").iterdir())) == 3
+
+
+def test_a_run_killed_before_its_result_is_written_is_not_lost(tmp_path, monkeypatch):
+    def die(*_):
+        raise KeyboardInterrupt
+
+    config = replace(SMALL, runs=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("plufg_fast.experiments.records.Records.append", die)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path, save_every=5)
+    seen = []
+    train(config, tmp_path, lambda run: seen.append, save_every=5)
+    assert [epoch.number for epoch in seen] == [11, 12]
+    assert list((tmp_path / "unfinished").iterdir()) == []
 
 
 def test_processes_that_share_a_folder_share_the_runs(tmp_path):
