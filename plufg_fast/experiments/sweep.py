@@ -89,6 +89,9 @@ def sweep(
     records = Records(folder / "results.jsonl")
     found = records.all()
     left = [run for key, run in wanted.items() if not _is_done(found, folder, run, networks)]
+    # What a process had saved that was killed just after its result was safe.
+    for key in wanted.keys() & found.keys():
+        _state_path(folder, key).unlink(missing_ok=True)
     done, errors = len(wanted) - len(left), {}
 
     def report(last: TrainConfig | None) -> None:
@@ -186,7 +189,7 @@ def _work(folder: Path, networks: bool, save_every: int, run: Run) -> str | None
         config = run.config
         data = _graph_of(config)
         model, masks = build_model(config, data), draw_split(config, run.run, data)
-        state = folder / "unfinished" / f"{key}.pt"
+        state = _state_path(folder, key)
         try:
             result = run_once(config, run.run, data, model, masks, state=state, save_every=save_every)
         except FloatingPointError as error:
@@ -196,7 +199,12 @@ def _work(folder: Path, networks: bool, save_every: int, run: Run) -> str | None
         if networks:
             save(network_path(folder, run), checkpoint(config, run.run, data, model, result))
         records.append(key, record(config, run.run, masks, result))
+        state.unlink(missing_ok=True)
     return None
+
+
+def _state_path(folder: Path, key: str) -> Path:
+    return folder / "unfinished" / f"{key}.pt"
 
 
 def _describe(config: TrainConfig) -> dict[str, Any]:
