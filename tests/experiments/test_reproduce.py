@@ -4,8 +4,8 @@ import json
 import math
 import random
 import time
-from dataclasses import replace
 
+import psutil
 import pytest
 import torch
 from killing import TABLE, Victim, reproduce_table
@@ -13,7 +13,7 @@ from webkb import write_webkb
 
 from plufg_fast import ops
 from plufg_fast.data import csbm
-from plufg_fast.experiments import cells, convergence, curves, isomap, presets, sweep, tables
+from plufg_fast.experiments import cells, convergence, isomap, presets, sweep, tables
 from plufg_fast.experiments.cells import Score, best_printed, in_order, make_cells, printed
 from plufg_fast.experiments.report import Report
 from plufg_fast.experiments.reproduce import EXPERIMENTS, plan, reproduce
@@ -176,7 +176,7 @@ def test_mu_goes_over_the_papers_grid_of_the_graph():
         ("mu", {"models": ["pl-ufg1", "pl-ufg2"], "ps": ["1.5", "learned"], "values": [1.0, 10.0]}),
         ("p", {"models": ["pgnn", "pl-ufg2"], "values": [1.0, 2.0]}),
         ("isomap", {}),
-        ("convergence", {"ps": ["1", "2", "learned-bands"]}),
+        ("convergence", {"models": ["pl-ufg1", "pl-ufg2"], "ps": ["2", "learned-bands"]}),
     ],
 )
 def test_every_figure_is_drawn_and_again_without_training(tmp_path, root, monkeypatch, experiment, options):
@@ -186,8 +186,6 @@ def test_every_figure_is_drawn_and_again_without_training(tmp_path, root, monkey
     assert "plufg it" in text
     assert "| texas | 60 |" in text
     assert f"]({experiment}-texas.png)" in text
-    for name in curves.NAMES:
-        assert (name == experiment) == (curves.NAMES[name] in text) or name != "denoise"
     monkeypatch.setattr(sweep, "run_once", None)
     monkeypatch.setattr(isomap, "embed", None)
     assert reproduce(experiment, tmp_path, **options).read_text() == text
@@ -257,17 +255,17 @@ def test_workers_share_the_runs_and_do_not_outlive_who_started_them(tmp_path, ro
     folder = tmp_path / "shared"
     victim = Victim(reproduce_table, root, folder, 2)
     heard = [victim.hear() for _ in range(4)]
+    workers = psutil.Process(victim.process.pid).children()
     victim.kill()
     victim.end()
     assert heard == [0, 1, 2, 3]
-    # Claims of the dead are free; a worker that lived on would hold its run, or add others.
+    assert len(workers) >= 2
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
     rest, code = Victim(reproduce_table, root, folder, 1).end()
     assert code == 0
     assert rest[0] >= 3
     assert without_time(folder) == without_time(tmp_path / "whole")
-    count = len(lines(folder))
-    time.sleep(0.2)
-    assert count == len(lines(folder)) == 12
+    assert len(lines(folder)) == 12
 
 
 @pytest.mark.parametrize(
@@ -331,7 +329,8 @@ def test_a_trace_takes_the_steps_of_the_network():
         network(data.x, data.edge_index)
     (x, edges, weight), out = kept[0]
     g = network.conv.graph(x, edges, weight)
-    energy = ops.plap_energy(out - network.conv.bias, network.conv.source(x, g), g, 1.5, 2.0)
+    with torch.no_grad():
+        energy = ops.plap_energy(out - network.conv.bias, network.conv.source(x, g), g, 1.5, 2.0)
     assert convergence.trace(network, data, steps=5).energy[5] == pytest.approx(float(energy), rel=1e-5)
 
 
@@ -341,6 +340,6 @@ def test_networks_are_kept_where_they_are_looked_into(tmp_path, root):
     # On record, without its network: that is trained again, and the record stays.
     sweep.sweep(in_order([cell]), tmp_path, networks=True)
     model, config = load_checkpoint(sweep.network_path(tmp_path, cell.run(0)))
-    assert config == replace(cell.config)
+    assert config == cell.config
     assert model.conv.p.start == [2.0]
     assert len(lines(tmp_path)) == 1
