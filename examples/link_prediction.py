@@ -3,8 +3,9 @@
     python examples/link_prediction.py
 
 The graph is generated: eight communities with many edges within and few across, and node features that tell the
-community through much noise. A tenth of the edges is hidden from the encoder. It learns to give the ends of the edges that are left a larger inner product than random pairs of nodes,
-and is judged by how often a hidden edge gets a larger one than a pair that is no edge (the area under the ROC curve).
+community through much noise. A tenth of the edges is hidden from the encoder. It learns to give the ends of the edges
+that are left a larger inner product than random pairs of nodes, and is judged by how often a hidden edge gets a larger
+one than a pair that is no edge (the area under the ROC curve).
 """
 
 from __future__ import annotations

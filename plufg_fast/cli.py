@@ -662,12 +662,13 @@ def reproduce(
         from .experiments import reproduce as experiments
 
         numbers = _numbers("values", values)
-        with _bar(stderr, "{task.description:<34}", "{task.completed} of {task.total} runs", all_of_it=True) as bar:
-            task = bar.add_task("loading", total=None)
+        with _bar(stderr, "{task.description:<34}", "{task.fields[now]}", all_of_it=True) as bar:
+            task = bar.add_task("loading", total=None, now="")
 
             def progress(step: Any) -> None:
                 last = "training" if step.last is None else f"{step.last.dataset}, {step.last.model}"
-                bar.update(task, description=last, completed=step.done, total=step.total)
+                now = f"{step.done} of {step.total} runs"
+                bar.update(task, description=last, completed=step.done, total=step.total, now=now)
 
             report = experiments.reproduce(
                 experiment,

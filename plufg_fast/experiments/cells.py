@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 from ..data import DATASETS, OLD_CORNELL
@@ -98,10 +99,14 @@ class Score:
         """Standard deviation over the runs."""
         return mean_and_std([100 * getattr(result, field) for result in self.results])[1]
 
+    def rank(self) -> tuple[float, float]:
+        """Largest for the best: by validation accuracy, then by validation loss."""
+        return self.mean("val_accuracy"), -fmean(result.val_loss[result.best_epoch - 1] for result in self.results)
+
     def __str__(self) -> str:
         if not self:
             return "loss not finite"
-        text = f"{self.mean():.2f} ± {self.std():.2f}"
+        text = f"{self.mean():.2f}" + (f" ± {self.std():.2f}" if len(self.results) > 1 else "")
         return text + (f" ({self.failed} of {self.failed + len(self.results)} failed)" if self.failed else "")
 
 

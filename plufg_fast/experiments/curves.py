@@ -8,7 +8,7 @@ from typing import Any, Final
 from .cells import LABELS, OURS, PAPERS_P, Cell, Score
 from .report import COLORS, INK, Report, finish, new_figure
 
-NAMES: Final = {"denoise": "share of features flipped", "mu": "mu", "p": "p"}
+NAMES: Final = {"denoise": "features flipped (%)", "mu": "mu", "p": "p"}
 _P_COLORS: Final = ("#f08c00", "#37b24d", "#3b5bdb", "#a61e4d", "#15aabf", "#868e96", "#212529", "#e8590c")
 
 
@@ -59,7 +59,7 @@ def _draw(experiment: str, scores: Mapping[Cell, Score], majority: float) -> Any
     ):
         for number, (label, line) in enumerate(_series(cells, experiment).items()):
             points = sorted((cell.value or 0.0, result) for cell, result in line.items() if result)
-            x = [value for value, _ in points]
+            x = [100 * value if experiment == "denoise" else value for value, _ in points]
             y = [result.mean() for _, result in points]
             spread = [result.std() for _, result in points]
             model = next(iter(line)).model

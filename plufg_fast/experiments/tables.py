@@ -36,7 +36,11 @@ def write(report: Report, scores: Mapping[Cell, Score], majority: Mapping[str, f
 def difference(cell: Cell, result: Score) -> str:
     """How far the mean is above the paper's figure."""
     paper = printed(cell)
-    return "" if paper is None or not result else f"{result.mean() - paper[0]:+.2f}"
+    return "" if paper is None or not result else _signed(result.mean() - paper[0])
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 2) + 0.0:+.2f}"  # without a negative zero
 
 
 def _overview(
@@ -58,9 +62,9 @@ def _overview(
 
 
 def by_validation(scores: Mapping[Cell, Score]) -> tuple[Cell, Score] | None:
-    """The cell with the highest mean validation accuracy, of equals the first."""
+    """The cell with the highest mean validation accuracy, of equals that with the lowest validation loss."""
     found = [(cell, result) for cell, result in scores.items() if result]
-    return max(found, key=lambda pair: pair[1].mean("val_accuracy"), default=None)
+    return max(found, key=lambda pair: pair[1].rank(), default=None)
 
 
 def _chosen(report: Report, scores: Mapping[Cell, Score], datasets: Sequence[str]) -> None:
@@ -73,7 +77,7 @@ def _chosen(report: Report, scores: Mapping[Cell, Score], datasets: Sequence[str
         cell, result = ours
         paper = best_printed(dataset)
         row = [dataset, cell.label, f"{result.mean('val_accuracy'):.2f}", str(result)]
-        row += ["", ""] if paper is None else [f"{paper[1]:.2f} ({paper[0]})", f"{result.mean() - paper[1]:+.2f}"]
+        row += ["", ""] if paper is None else [f"{paper[1]:.2f} ({paper[0]})", _signed(result.mean() - paper[1])]
         rivals = [by_validation({c: r for c, r in mine.items() if c.model == name}) for name in RIVALS]
         above = [rival[1].mean() for rival in rivals if rival is not None]
         better = sum(result.mean() > value for value in above)
