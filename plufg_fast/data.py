@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from .noise import flip_features
+
 HOMOPHILIC = ("cora", "citeseer", "pubmed", "computers", "photo", "cs", "physics")
 HETEROPHILIC = ("chameleon", "squirrel", "actor", "wisconsin", "texas", "cornell")
 DATASETS = HOMOPHILIC + HETEROPHILIC
@@ -61,6 +63,8 @@ def load(
     undirected: bool | None = None,
     normalize_features: bool = False,
     largest_component: bool = False,
+    noise: float = 0.0,
+    noise_seed: int = 0,
 ) -> Data:
     """One of the thirteen node classification graphs (:data:`DATASETS`), or :data:`OLD_CORNELL`.
 
@@ -73,9 +77,11 @@ def load(
             the homophilic graphs are undirected, the heterophilic ones directed.
         normalize_features: Whether to scale every feature row to sum 1.
         largest_component: Whether to keep only the largest (weakly) connected component.
+        noise: Share of the binary features to flip (:func:`plufg_fast.noise.flip_features`), before they are scaled.
+        noise_seed: Fixes which.
 
     Raises:
-        ValueError: If there is no graph of that name.
+        ValueError: If there is no graph of that name, or its features are not binary where ``noise`` is given.
         FileNotFoundError: If ``root`` does not hold the graph and cannot be written to.
     """
     import torch_geometric.transforms as transforms
@@ -91,6 +97,8 @@ def load(
         data = transforms.ToUndirected()(data)
     if largest_component:
         data = transforms.LargestConnectedComponents(connection="weak")(data)
+    if noise:
+        data.x = flip_features(data.x, noise, noise_seed)
     if normalize_features:
         data = transforms.NormalizeFeatures()(data)
     return data

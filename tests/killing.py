@@ -80,3 +80,19 @@ def search_trials(say, config, space, out, options):
     from plufg_fast.experiments.search import search
 
     search(config, space, out, **options, progress=lambda step: say((step.trial, step.run, step.epoch.number)))
+
+
+def reproduce_table(say, root, out, jobs):
+    """Reproduce a small table, and tell what is done after every run."""
+    from plufg_fast.experiments.reproduce import reproduce
+
+    reproduce("heterophilic", out, **TABLE, root=str(root), jobs=jobs, progress=lambda step: say(step.done))
+
+
+TABLE = {
+    "datasets": ["texas", "cornell"],
+    "models": ["mlp", "pl-ufg1"],
+    "ps": ["1.5", "learned"],
+    "runs": 2,
+    "epochs": 8,
+}

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from typer.testing import CliRunner
+from webkb import write_webkb
 
 import plufg_fast
 from plufg_fast.cli import app
@@ -32,7 +33,7 @@ def test_version(invoke):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ((), ["train", "search", "info", "demo", "bench"]),
+        ((), ["train", "search", "reproduce", "info", "demo", "bench"]),
         (
             ("train",),
             ["--dataset", "--model", "--split", "--root", "[default: 0.01]", "--preset", "--checkpoint", "--schedule"],
@@ -43,6 +44,8 @@ def test_version(invoke):
         ),
         (("search",), ["--dataset", "--method", "--trials", "--vary", "--only-vary", "--per-band-p", "--learn-p"]),
         (("search",), ["--storage", "--write-preset", "--no-prune", "[default: 100]", "validation accuracy alone"]),
+        (("reproduce",), ["--datasets", "--models", "--runs", "--epochs", "--jobs", "--values", "learned-bands"]),
+        (("reproduce",), ["heterophilic", "denoise", "isomap", "convergence", "[default: released]"]),
         (("info",), ["--json"]),
         (("demo",), ["--out"]),
         (("bench",), ["--out", "--only", "--quick", "--rounds", "--root", "--threads", "--list"]),
@@ -225,6 +228,50 @@ def test_search_without_optuna_says_what_to_install(invoke, monkeypatch):
     result = invoke(*SEARCH)
     assert result.exit_code == 2
     assert "pip install 'plufg_fast[search]'" in " ".join(result.stderr.split())
+
+
+REPRODUCE = ("reproduce", "heterophilic", "--models", "mlp,PL-UFG2", "--p", "1.5,learned", "--epochs", 2)
+
+
+def test_reproduce_writes_a_report_that_names_its_command(invoke, tmp_path, monkeypatch):
+    monkeypatch.setenv("PLUFG_CACHE", str(tmp_path / "cache"))
+    root = write_webkb(tmp_path / "data")
+    arguments = (*REPRODUCE, "--datasets", "texas,cornell", "--root", root, "--jobs", 1)
+    result = invoke(*arguments, "--runs", 2)
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "out" / "reproduce"
+    text = (folder / "heterophilic.md").read_text()
+    options = "--datasets texas,cornell --models mlp,PL-UFG2 --p 1.5,learned --runs 2 --epochs 2"
+    assert f"plufg reproduce heterophilic {options}\n" in text
+    assert "pL-UFG2, p learned" in text
+    assert str(tmp_path) not in text, "no path of a machine"
+    assert "heterophilic.html" in result.stdout
+    before = (folder / "results.jsonl").read_text()
+    assert len(before.splitlines()) == 2 * 3 * 2
+    more = invoke(*arguments, "--runs", 3)
+    assert more.exit_code == 0, more.output
+    after = (folder / "results.jsonl").read_text()
+    assert after.startswith(before)
+    assert len(after.splitlines()) == 2 * 3 * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("reproduce", "tables"), ["unknown experiment 'tables'", "homophilic"]),
+        ((*REPRODUCE, "--datasets", "core"), ["unknown dataset 'core'", "cora"]),
+        (("reproduce", "mu", "--values", "1,x"), ["numbers with commas", "--values"]),
+        ((*REPRODUCE, "--datasets", "csbm", "--split", "half"), ["unknown kind 'half'", "released"]),
+        ((*REPRODUCE, "--datasets", "csbm", "--split", "public", "--jobs", 2), ["csbm", "public"]),
+    ],
+)
+def test_a_mistake_in_what_to_reproduce_is_answered_in_one_line(invoke, tmp_path, arguments, words):
+    result = invoke(*arguments)
+    assert result.exit_code == 2, result.output
+    for word in words:
+        assert word in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_without_the_dataset_is_a_message(invoke, tmp_path, monkeypatch):

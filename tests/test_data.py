@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import contains_self_loops, is_undirected
+from webkb import write_webkb
 
 from plufg_fast import data as datasets
 from plufg_fast.data import csbm, homophily, load, majority_accuracy, split
@@ -303,3 +304,14 @@ def test_transforms_keep_masks_and_nodes_together():
     # A node of CiteSeer may have no words at all.
     sums = part.x.sum(1)
     assert torch.all(torch.isclose(sums, torch.ones(())) | (sums == 0))
+
+
+def test_features_are_flipped_before_they_are_scaled(tmp_path):
+    root = write_webkb(tmp_path, ["texas"])
+    wanted = ((0.0, 1), (0.3, 1), (0.3, 2))
+    clean, noisy, other = (load("texas", root, noise=rate, noise_seed=seed) for rate, seed in wanted)
+    assert set(noisy.x.unique().tolist()) == {0.0, 1.0}
+    assert 0.15 < float((noisy.x != clean.x).float().mean()) < 0.45
+    assert not torch.equal(noisy.x, other.x)
+    scaled = load("texas", root, noise=0.3, noise_seed=1, normalize_features=True).x
+    torch.testing.assert_close(scaled, noisy.x / noisy.x.sum(1, keepdim=True).clamp(min=1))

@@ -159,12 +159,16 @@ def per_band(config: TrainConfig, space: Space) -> Space:
         raise ValueError(f"search: p per band is for pl-ufg1 and pl-fufg, which smooth every band, got {config.model}")
     if "p" not in space:
         raise ValueError("search: p per band needs a p that varies, got one that is fixed")
-    defaults = {name: item.default for name, item in inspect.signature(PLUFGConv).parameters.items()}
-    chosen = {**defaults, **config.model_options}
-    bands = Framelet(chosen["framelet"], chosen["levels"]).num_bands
     space = dict(space)
     values = space.pop("p")
-    return {**{f"p.{band}": values for band in range(bands)}, **space}
+    return {**{f"p.{band}": values for band in range(num_bands(config))}, **space}
+
+
+def num_bands(config: TrainConfig) -> int:
+    """Framelet bands of a pL-UFG network."""
+    defaults = {name: item.default for name, item in inspect.signature(PLUFGConv).parameters.items()}
+    chosen = {**defaults, **config.model_options}
+    return Framelet(chosen["framelet"], chosen["levels"]).num_bands
 
 
 def apply(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:

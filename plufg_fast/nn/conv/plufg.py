@@ -13,7 +13,7 @@ from torch_geometric.nn.inits import zeros
 
 from ... import checks, ops
 from ...framelets import Framelet
-from ...graph import Degree, Flow
+from ...graph import Degree, Flow, Graph
 from ...ops.backend import Backend
 from ...ops.plap import Gradient, Mode, Solver, check_solver
 from ...penalties import Penalty
@@ -149,15 +149,17 @@ class PLUFGConv(GraphLayer):
         g = self.graph(x, edge_index, edge_weight)
         if self.mode == "released" and g.weight is not None:
             raise ValueError(f"PLUFGConv: mode 'released' must be used with an unweighted graph, got {g}")
-        z = self.filter(self.framelet.analysis(self.lin(x), g))  # [N, B, C]
-        if self.variant == "pl-fufg":
-            z = self._smooth(z, g)
-            out = self.framelet.synthesis(z, g) if self.output == "reconstruct" else z.sum(1)
-        elif self.variant == "pl-ufg1":
-            out = self._smooth(self.framelet.synthesis(z, g, sum_bands=False), g).sum(1)
+        f = self._smooth(self.source(x, g), g)
+        if self.variant == "pl-fufg" and self.output == "reconstruct":
+            out = self.framelet.synthesis(f, g)
         else:
-            out = self._smooth(self.framelet.synthesis(z, g), g)
+            out = f if f.dim() == 2 else f.sum(1)
         return out if self.bias is None else out + self.bias
+
+    def source(self, x: Tensor, g: Graph) -> Tensor:
+        """What is smoothed: filtered bands ``[N, B, C]``, of ``pl-ufg2`` their sum ``[N, C]``."""
+        z = self.filter(self.framelet.analysis(self.lin(x), g))  # [N, B, C]
+        return z if self.variant == "pl-fufg" else self.framelet.synthesis(z, g, sum_bands=self.variant == "pl-ufg2")
 
     def _smooth(self, y: Tensor, g: Any) -> Tensor:
         smooth: Tensor = ops.plap_solve(

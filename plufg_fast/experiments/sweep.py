@@ -1,0 +1,250 @@
+"""Many runs of many configurations, shared by several processes, in a folder where nothing finished is done again."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch_geometric.data import Data
+
+from ..data import homophily
+from ..nn.sparse import sparse_features
+from .records import Records, key_of
+from .train import (
+    SAVE_EVERY,
+    TrainConfig,
+    build_model,
+    checkpoint,
+    checkpoint_path,
+    draw_split,
+    load_data,
+    record,
+    run_key,
+    run_once,
+    save,
+)
+
+
+class Run(NamedTuple):
+    """One run of a configuration, from 0."""
+
+    config: TrainConfig
+    run: int
+
+    @property
+    def key(self) -> str:
+        """Its key in the records."""
+        return run_key(self.config, self.run)
+
+
+class Step(NamedTuple):
+    """Where a sweep is."""
+
+    done: int
+    total: int
+    last: TrainConfig | None  # of the run that was finished last
+
+
+Progress = Callable[[Step], object]
+
+
+def sweep(
+    runs: Iterable[Run],
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    networks: bool = False,
+    progress: Progress | None = None,
+    save_every: int = SAVE_EVERY,
+) -> dict[str, dict[str, Any]]:
+    """Do all runs that are not on record, and return the records of all by their keys.
+
+    A run whose loss does not stay finite is on nobody's record: its entry is ``{"error": ...}``, and it is tried again
+    by the next sweep.
+
+    Args:
+        runs: What to do, in this order; equal ones once.
+        out: Folder whose ``results.jsonl`` gets one line per finished run, as ``train`` writes them: processes may
+            share it, and what a killed one left is taken up. The networks go to ``networks``.
+        jobs: Processes, of one thread each whatever their number, so that the results do not depend on it. One job is
+            this process.
+        networks: Whether to keep the network of every run at its best epoch.
+        progress: Called at the start and after every run.
+        save_every: Epochs after which an unfinished run is saved.
+    """
+    if jobs < 1:
+        raise ValueError(f"sweep: expected jobs >= 1, got {jobs}")
+    folder = Path(out)
+    wanted = {run.key: run for run in runs}
+    records = Records(folder / "results.jsonl")
+    found = records.all()
+    left = [run for key, run in wanted.items() if not _is_done(found, folder, run, networks)]
+    # What a process had saved that was killed just after its result was safe.
+    for key in wanted.keys() & found.keys():
+        _state_path(folder, key).unlink(missing_ok=True)
+    done, errors = len(wanted) - len(left), {}
+
+    def report(last: TrainConfig | None) -> None:
+        if progress is not None:
+            progress(Step(done, len(wanted), last))
+
+    report(None)
+    work = partial(_work, folder, networks, save_every)
+    with _workers(min(jobs, len(left))) as each:
+        for run, error in each(work, left):
+            if error is not None:
+                errors[run.key] = {"error": error}
+            done += 1
+            report(run.config)
+    finished = records.all()
+    return {key: errors[key] if key in errors else finished[key] for key in wanted}
+
+
+def describe(configs: Sequence[TrainConfig], out: str | Path) -> list[dict[str, Any]]:
+    """The graph of every configuration and how its first run splits it, for a report; remembered in ``out``."""
+    records = Records(Path(out) / "graphs.jsonl")
+    left = [config for config in configs if records.get(_graph_key(config)) is None]
+    with _workers(1) as each:
+        for config, facts in each(_describe, left):
+            records.append(_graph_key(config), facts)
+    return [records.all()[_graph_key(config)] for config in configs]
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[Callable[..., Iterator[tuple[Any, Any]]]]:
+    """A function that applies another to many things and yields each with its result, in any order."""
+    if jobs <= 1:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with warnings.catch_warnings():
+                _silence()
+                yield lambda function, items: ((item, function(item)) for item in items)
+        finally:
+            torch.set_num_threads(threads)
+            _graph.cache_clear()
+            _records.cache_clear()
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, _begin) as pool:
+
+        def each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+            futures = {pool.submit(function, item): item for item in items}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+
+        try:
+            yield each
+        except BaseException:
+            # An interrupted or failed sweep ends with the runs that were begun, not with the queue.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _begin() -> None:
+    """Set up a worker: one thread, and no life after that of its parent, however that ends."""
+    torch.set_num_threads(1)
+    _silence()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _silence() -> None:
+    # Every run would say again which classes are in no mask; a report says it once.
+    warnings.filterwarnings("ignore", "split: class", UserWarning)
+
+
+def _is_done(found: dict[str, Any], folder: Path, run: Run, networks: bool) -> bool:
+    return run.key in found and (not networks or network_path(folder, run).exists())
+
+
+def network_path(out: str | Path, run: Run) -> Path:
+    """Where the network of a run is kept."""
+    return checkpoint_path(Path(out) / "networks", *run)
+
+
+def _work(folder: Path, networks: bool, save_every: int, run: Run) -> str | None:
+    """Do one run unless it is on record; returns what went wrong with it."""
+    records, key = _records(folder / "results.jsonl"), run.key
+    with records.claim(key, wait=True):
+        # Somebody else may have been at it.
+        if _is_done(records.all(), folder, run, networks):
+            return None
+        config = run.config
+        data = _graph_of(config)
+        model, masks = build_model(config, data), draw_split(config, run.run, data)
+        state = _state_path(folder, key)
+        try:
+            result = run_once(config, run.run, data, model, masks, state=state, save_every=save_every)
+        except FloatingPointError as error:
+            state.unlink(missing_ok=True)
+            return str(error)
+        # First the network, then the line that says that all of the run is there.
+        if networks:
+            save(network_path(folder, run), checkpoint(config, run.run, data, model, result))
+        records.append(key, record(config, run.run, masks, result))
+        state.unlink(missing_ok=True)
+    return None
+
+
+def _state_path(folder: Path, key: str) -> Path:
+    return folder / "unfinished" / f"{key}.pt"
+
+
+def _describe(config: TrainConfig) -> dict[str, Any]:
+    data = _graph_of(config)
+    masks = draw_split(config, 0, data)
+    seen = set(data.y[masks.train | masks.val | masks.test].tolist())
+    outside = sorted(set(data.y.tolist()) - seen)
+    return {
+        "dataset": config.dataset,
+        "nodes": data.num_nodes,
+        "edges": data.num_edges,
+        "features": data.num_features,
+        "classes": int(data.y.max()) + 1,
+        "homophily": homophily(data.edge_index, data.y),
+        "split": {part: int(mask.sum()) for part, mask in masks._asdict().items()},
+        "classes_in_no_mask": outside,
+        "nodes_of_these": sum(int((data.y == c).sum()) for c in outside),
+    }
+
+
+def _graph_key(config: TrainConfig) -> str:
+    names = ("dataset", "data_options", "split", "split_options", "seed")
+    return key_of({name: getattr(config, name) for name in names})
+
+
+def _graph_of(config: TrainConfig) -> Data:
+    # A generated graph follows the seed.
+    seed = config.seed if config.dataset.lower() == "csbm" else 0
+    return _graph(config.dataset, json.dumps(config.data_options, sort_keys=True), seed, config.root)
+
+
+# Runs come graph by graph; a few are kept, since the largest take a gigabyte while they are read.
+@lru_cache(maxsize=2)
+def _graph(dataset: str, options: str, seed: int, root: str | None) -> Data:
+    data = load_data(TrainConfig(dataset=dataset, data_options=json.loads(options), seed=seed, root=root))
+    data.x = sparse_features(data.x)
+    return data
+
+
+@lru_cache(maxsize=1)
+def _records(path: Path) -> Records:
+    """Read once per process, and then only what is new."""
+    return Records(path)

@@ -1,0 +1,128 @@
+"""The two accuracy tables, beside the figures that the paper prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from .cells import LABELS, OURS, Cell, Score, best_printed, printed
+from .report import COLORS, GRID, INK, PAPER, Report, finish, new_figure
+
+RIVALS: Final = ("gcn", "gat", "appnp", "gprgnn", "pgnn", "ufg")
+"""The baselines that our networks are held against."""
+
+
+def write(report: Report, scores: Mapping[Cell, Score], majority: Mapping[str, float]) -> None:
+    """All tables and pictures of a report."""
+    datasets = list(majority)
+    report.text("## All graphs", "Test accuracy (%), in brackets the difference to the paper's printed figure.")
+    _overview(report, scores, datasets, majority)
+    if any(cell.model in OURS and scores[cell] for cell in scores):
+        report.text(
+            "## Ours, chosen by validation accuracy",
+            "Of our rows the one with the highest mean validation accuracy, which no test node decides. It is held"
+            " against the paper's best cell of its own networks and, as measured here, against"
+            f" {', '.join(LABELS[name] for name in RIVALS)}, whose p is chosen likewise.",
+        )
+        _chosen(report, scores, datasets)
+    for dataset in datasets:
+        report.text(f"## {dataset}")
+        mine = {cell: result for cell, result in scores.items() if cell.dataset == dataset}
+        _one(report, mine, majority[dataset])
+        figure = _draw(mine, majority[dataset])
+        report.picture(dataset, figure, f"Test accuracy on {dataset}, with the paper's figures")
+
+
+def difference(cell: Cell, result: Score) -> str:
+    """How far the mean is above the paper's figure."""
+    paper = printed(cell)
+    return "" if paper is None or not result else _signed(result.mean() - paper[0])
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 2) + 0.0:+.2f}"  # without a negative zero
+
+
+def _overview(
+    report: Report, scores: Mapping[Cell, Score], datasets: Sequence[str], majority: Mapping[str, float]
+) -> None:
+    found = {(cell.label, cell.dataset): (cell, result) for cell, result in scores.items()}
+    rows = [["*largest class of the test nodes*", *(f"*{majority[dataset]:.2f}*" for dataset in datasets)]]
+    for label in dict.fromkeys(cell.label for cell in scores):
+        row = [label]
+        for dataset in datasets:
+            cell, result = found.get((label, dataset), (None, None))
+            if cell is None or result is None:
+                row.append("")
+                continue
+            apart = difference(cell, result)
+            row.append(f"{result} ({apart})" if apart else str(result))
+        rows.append(row)
+    report.table(["", *datasets], rows)
+
+
+def by_validation(scores: Mapping[Cell, Score]) -> tuple[Cell, Score] | None:
+    """The cell with the highest mean validation accuracy, of equals that with the lowest validation loss."""
+    found = [(cell, result) for cell, result in scores.items() if result]
+    return max(found, key=lambda pair: pair[1].rank(), default=None)
+
+
+def _chosen(report: Report, scores: Mapping[Cell, Score], datasets: Sequence[str]) -> None:
+    rows = []
+    for dataset in datasets:
+        mine = {cell: result for cell, result in scores.items() if cell.dataset == dataset}
+        ours = by_validation({cell: result for cell, result in mine.items() if cell.model in OURS})
+        if ours is None:
+            continue
+        cell, result = ours
+        paper = best_printed(dataset)
+        row = [dataset, cell.label, f"{result.mean('val_accuracy'):.2f}", str(result)]
+        row += ["", ""] if paper is None else [f"{paper[1]:.2f} ({paper[0]})", _signed(result.mean() - paper[1])]
+        rivals = [by_validation({c: r for c, r in mine.items() if c.model == name}) for name in RIVALS]
+        above = [rival[1].mean() for rival in rivals if rival is not None]
+        better = sum(result.mean() > value for value in above)
+        row.append(f"{better} of {len(above)}")
+        rows.append(row)
+    report.table(["", "row", "validation", "test", "paper's best", "difference", "baselines below"], rows, left=2)
+
+
+def _one(report: Report, scores: Mapping[Cell, Score], majority: float) -> None:
+    rows = []
+    for cell, result in scores.items():
+        paper = printed(cell)
+        row = [cell.label, str(result), f"{paper[0]:.2f} ± {paper[1]:.2f}" if paper else "", difference(cell, result)]
+        row += [f"{result.mean('val_accuracy'):.2f}" if result else "", "preset" if cell.tuned else "defaults"]
+        learned = [r.learned_p for r in result.results if r.learned_p]
+        bands = zip(*learned, strict=True)
+        row.append(", ".join(f"{sum(values) / len(values):.2f}" for values in bands))
+        rows.append(row)
+    header = ["", "test", "paper", "difference", "validation", "settings", "learned p"]
+    if not any(row[-1] for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    report.table(header, rows)
+    report.text(f"Always answering the largest class of the test nodes: {majority:.2f}.")
+
+
+def _draw(scores: Mapping[Cell, Score], majority: float) -> Any:
+    """Means with standard deviations, a row each, and the paper's beside them."""
+    shown = [(cell, result) for cell, result in scores.items() if result]
+    figure = new_figure(8.5, 1.2 + 0.22 * len(shown))
+    axes = figure.subplots()
+    places = range(len(shown))[::-1]
+    for place, (cell, result) in zip(places, shown, strict=True):
+        axes.errorbar(
+            result.mean(), place, xerr=result.std(), fmt="o", ms=5, color=COLORS[cell.model], ecolor=INK, elinewidth=0.9
+        )
+        paper = printed(cell)
+        if paper is not None:
+            axes.errorbar(
+                paper[0], place - 0.28, xerr=paper[1], fmt="|", ms=7, mew=2, color=PAPER, elinewidth=0.7, alpha=0.8
+            )
+    axes.axvline(majority, color=INK, lw=1, ls="--")
+    axes.set_yticks(list(places), [cell.label for cell, _ in shown])
+    axes.set_ylim(-0.8, len(shown) - 0.4)
+    axes.hlines([place - 0.5 for place in places], *axes.get_xlim(), color=GRID, lw=0.3)
+    axes.set_xlabel("test accuracy (%)", fontsize=8)
+    name = shown[0][0].dataset if shown else ""
+    finish(axes, f"{name}: dots measured, orange the paper's, dashed the largest class", "x")
+    return figure

@@ -1,0 +1,346 @@
+"""Tables and figures: what stands in a cell, what is chosen, what a killed one leaves."""
+
+import json
+import math
+import random
+import time
+
+import psutil
+import pytest
+import torch
+from killing import TABLE, Victim, reproduce_table
+from webkb import write_webkb
+
+from plufg_fast import ops
+from plufg_fast.data import csbm
+from plufg_fast.experiments import cells, convergence, isomap, presets, sweep, tables
+from plufg_fast.experiments.cells import Score, best_printed, in_order, make_cells, printed
+from plufg_fast.experiments.report import Report
+from plufg_fast.experiments.reproduce import EXPERIMENTS, plan, reproduce
+from plufg_fast.experiments.train import Result, TrainConfig, load_checkpoint, run_key, train
+from plufg_fast.nn.models import MODELS, build
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("PLUFG_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setattr(presets, "FOLDER", tmp_path_factory.getbasetemp() / "no presets")
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory):
+    return write_webkb(tmp_path_factory.mktemp("data"))
+
+
+def result(val, test, loss=0.0, **others):
+    numbers = {"train_accuracy": 1.0, "majority_accuracy": 0.5, "best_epoch": 1, "epochs": 1, "seconds": 0.0}
+    curve = {"train_loss": [0.0], "val_loss": [loss], "val_accuracies": [val]}
+    return Result(val_accuracy=val, test_accuracy=test, **numbers, **curve, **others)
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+def without_time(folder):
+    found = {}
+    for line in lines(folder):
+        found[line["key"]] = {**line["result"], "seconds": None}
+    return found
+
+
+def test_the_papers_best_cells_are_those_of_its_tables():
+    # As the text of the paper names them, not as the file does.
+    best = {
+        "cora": 85.6, "citeseer": 76.12, "pubmed": 85.62, "computers": 85.29, "photo": 93.0, "cs": 95.03,
+        "physics": 96.27, "chameleon": 57.22, "squirrel": 39.8, "actor": 41.26, "wisconsin": 96.59, "texas": 89.0,
+        "cornell": 87.73,
+    }  # fmt: skip
+    assert {name: best_printed(name)[1] for name in best} == best
+    assert best_printed("texas")[0] == "pL-UFG1, p = 2.5"
+
+
+def test_every_row_of_the_tables_has_the_papers_figure_and_no_other_row_has():
+    for experiment in ("homophilic", "heterophilic"):
+        for cell in plan(experiment):
+            ran_out_of_memory = cell.model == "sgc" and cell.dataset in ("cs", "physics")
+            expected = cell.p in ("", *cells.PAPERS_P) and not ran_out_of_memory
+            assert (printed(cell) is not None) == expected, cell.label
+    assert printed(make_cells(["texas"], ["gat"], [])[0]) == (50.63, 28.36)
+    assert printed(make_cells(["photo"], ["pl-ufg2"], ["1"])[0]) == (85.30, 19.50)
+
+
+def test_the_tables_have_nine_baselines_and_three_models_with_every_p():
+    rows = [(cell.model, cell.p) for cell in plan("homophilic", datasets=["cora"])]
+    assert {model for model, _ in rows} == set(MODELS)
+    assert len(MODELS) == 9 + 3
+    for model in cells.OURS:
+        found = {p for name, p in rows if name == model}
+        bands = set() if model == "pl-ufg2" else {"bands", "learned-bands"}
+        assert found == {"1", "1.5", "2", "2.5", "learned", *bands}
+    assert len(rows) == len({*rows})
+    assert EXPERIMENTS["homophilic"].runs == 10
+
+
+def test_p_is_put_where_the_row_says():
+    found = {cell.p: cell.config.model_options for cell in make_cells(["texas"], ["pl-fufg"], [*cells.OTHER_P, "2"])}
+    assert found == {
+        "learned": {"mu": 20.0, "p": 1.5, "learn_p": True},
+        "bands": {"mu": 20.0, "p": [2.0, 1.0, 1.0]},
+        "learned-bands": {"mu": 20.0, "p": [1.5, 1.5, 1.5], "learn_p": True},
+        "2": {"mu": 20.0, "p": 2.0},
+    }
+
+
+def test_a_preset_counts_in_every_row_of_its_model_except_for_p(tmp_path, monkeypatch):
+    monkeypatch.setattr(presets, "FOLDER", tmp_path)
+    options = {"p": 1.7, "learn_p": True, "mu": 3.0, "framelet": "haar"}
+    preset = TrainConfig(
+        "texas", "pl-ufg1", "random", lr=0.5, model_options=options, split_options={"rates": [0.5, 0.2]}
+    )
+    presets.write(tmp_path / "texas" / "pl-ufg1.toml", preset, {})
+    found = make_cells(["texas"], ["pl-ufg1", "pl-ufg2"], ["1", "bands", "searched"], split="released", runs=3)
+    assert [(cell.model, cell.p, cell.tuned) for cell in found] == [
+        ("pl-ufg1", "1", True), ("pl-ufg1", "bands", True), ("pl-ufg1", "searched", True), ("pl-ufg2", "1", False)
+    ]  # fmt: skip
+    configs = [cell.config for cell in found]
+    assert configs[0].model_options == {"mu": 3.0, "framelet": "haar", "p": 1.0}
+    assert configs[1].model_options["p"] == [2.0, 1.0], "haar has two bands"
+    assert configs[2].model_options == options
+    assert {config.lr for config in configs[:3]} == {0.5}
+    assert {(config.split, config.runs) for config in configs} == {("released", 3)}
+    assert configs[0].split_options == {}, "options of another split"
+
+
+def test_the_best_row_is_chosen_by_validation_not_by_test():
+    one, two = make_cells(["texas"], ["pl-ufg1"], ["1", "2"])
+    scores = {one: Score([result(0.7, 0.9)], 0), two: Score([result(0.8, 0.1)], 0)}
+    assert tables.by_validation(scores)[0] is two
+    scores = {one: Score([result(0.8, 0.9, loss=0.5)], 0), two: Score([result(0.8, 0.1, loss=0.4)], 0)}
+    assert tables.by_validation(scores)[0] is two, "of equals the one with the lower validation loss"
+
+
+def test_a_table_shows_mean_deviation_and_difference_to_the_paper(tmp_path):
+    texas = make_cells(["texas"], ["gcn", "pl-ufg1"], ["1", "learned"])
+    scores = {
+        texas[0]: Score([result(0.5, 0.6), result(0.5, 0.7)], 0),
+        texas[1]: Score([result(0.9, 0.80)], 1),
+        texas[2]: Score([result(0.8, 0.85, learned_p=[1.25])], 0),
+    }
+    report = Report("Title", "report", tmp_path)
+    tables.write(report, scores, {"texas": 50.0})
+    text = report.write().read_text()
+    spread = 100 * math.sqrt(2) * 0.05
+    assert f"| GCN | 65.00 ± {spread:.2f} (+11.56) |" in text
+    assert "| pL-UFG1, p = 1 | 80.00 (1 of 2 failed) (-6.13) |" in text
+    assert "| pL-UFG1, p learned | 85.00 |" in text
+    assert "| *largest class of the test nodes* | *50.00* |" in text
+    assert (
+        "| texas | pL-UFG1, p = 1 | 90.00 | 80.00 (1 of 2 failed) | 89.00 (pL-UFG1, p = 2.5) | -9.00 | 1 of 1 |" in text
+    )
+    assert "1.25" in text
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<table>") == 3
+    assert '<img src="report-texas.png"' in page
+    assert (tmp_path / "report-texas.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_first_round_is_a_whole_table():
+    found = make_cells(["texas", "cornell"], ["gcn", "mlp"], [], runs=2)
+    order = [(run.run, run.config.dataset) for run in in_order(found)]
+    assert order == [(r, name) for r in (0, 1) for name in ("texas", "texas", "cornell", "cornell")]
+
+
+def test_noise_is_another_one_in_every_run_and_none_shares_the_runs_of_the_tables():
+    found = plan("denoise", datasets=["cora"], models=["mlp"], values=[0.0, 0.1], runs=2, seed=5)
+    clean, noisy = found
+    assert [run.key for run in clean.runs()] == [
+        run.key for run in make_cells(["cora"], ["mlp"], [], runs=2, seed=5)[0].runs()
+    ]
+    assert [run.config.data_options for run in noisy.runs()] == [
+        {"noise": 0.1, "noise_seed": 5}, {"noise": 0.1, "noise_seed": 6}
+    ]  # fmt: skip
+
+
+def test_mu_goes_over_the_papers_grid_of_the_graph():
+    found = plan("mu", models=["pl-ufg2"], ps=["1"])
+    mus = {name: [c.config.model_options["mu"] for c in found if c.dataset == name] for name in ("cora", "chameleon")}
+    assert mus["cora"] == [0.1, 0.5, 1.0, 5.0, 10.0]
+    assert mus["chameleon"] == [3.0, 5.0, 10.0, 20.0, 30.0, 50.0, 70.0]
+    assert [cell.value for cell in found] == [*mus["cora"], *mus["chameleon"]]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "options"),
+    [
+        ("denoise", {"models": ["mlp", "pl-ufg1"], "ps": ["1", "1.5"], "values": [0.0, 0.2]}),
+        ("mu", {"models": ["pl-ufg1", "pl-ufg2"], "ps": ["1.5", "learned"], "values": [1.0, 10.0]}),
+        ("p", {"models": ["pgnn", "pl-ufg2"], "values": [1.0, 2.0]}),
+        ("isomap", {}),
+        ("convergence", {"models": ["pl-ufg1", "pl-ufg2"], "ps": ["2", "learned-bands"]}),
+    ],
+)
+def test_every_figure_is_drawn_and_again_without_training(tmp_path, root, monkeypatch, experiment, options):
+    options = {"datasets": ["texas"], "epochs": 2, "runs": 1, "root": str(root), "command": "plufg it", **options}
+    report = reproduce(experiment, tmp_path, **options)
+    text = report.read_text()
+    assert "plufg it" in text
+    assert "| texas | 60 |" in text
+    assert f"]({experiment}-texas.png)" in text
+    monkeypatch.setattr(sweep, "run_once", None)
+    monkeypatch.setattr(isomap, "embed", None)
+    assert reproduce(experiment, tmp_path, **options).read_text() == text
+
+
+def test_a_loss_that_is_not_finite_costs_its_run_and_no_more(tmp_path, root, monkeypatch):
+    once = sweep.run_once
+
+    def diverge(config, run, *args, **options):
+        if config.model == "gcn" or run == 1:
+            raise FloatingPointError("loss inf")
+        return once(config, run, *args, **options)
+
+    options = {"datasets": ["texas"], "models": ["mlp", "gcn"], "runs": 2, "epochs": 2, "root": str(root)}
+    monkeypatch.setattr(sweep, "run_once", diverge)
+    text = reproduce("heterophilic", tmp_path, **options).read_text()
+    assert "(1 of 2 failed)" in text
+    assert "| GCN | loss not finite |" in text
+    monkeypatch.setattr(sweep, "run_once", once)
+    assert "failed" not in reproduce("heterophilic", tmp_path, **options).read_text()
+
+
+def test_runs_are_those_of_train(tmp_path, root):
+    cell = make_cells(["texas"], ["mlp"], [], runs=2, epochs=3, split="geom-gcn", root=str(root))[0]
+    sweep.sweep(in_order([cell]), tmp_path / "a")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    train(cell.config, tmp_path / "b")
+    torch.set_num_threads(threads)
+    assert without_time(tmp_path / "a") == without_time(tmp_path / "b")
+    assert {line["key"] for line in lines(tmp_path / "a")} == {run_key(cell.config, run) for run in range(2)}
+
+
+def test_a_table_killed_at_random_points_ends_as_if_it_had_not_been(tmp_path, root):
+    reproduce("heterophilic", tmp_path / "whole", **TABLE, root=str(root))
+    chance = random.Random(2)
+    folder = tmp_path / "killed"
+    finished, before = 0, 0
+    for life in range(7):
+        victim = Victim(reproduce_table, root, folder, 1)
+        if life < 6:
+            heard = [victim.hear() for _ in range(chance.randrange(1, 5))]
+            time.sleep(chance.random() * 0.05)
+            victim.kill()
+            heard += victim.end()[0]
+        else:
+            heard, code = victim.end()
+            assert code == 0
+        heard = [done for done in heard if done is not None]
+        # The first word is what was there already: nothing that was told to be done is lost.
+        assert heard[0] >= before
+        finished += len(heard) - 1
+        before = heard[-1]
+    assert before == len(lines(folder)) == 12
+    assert finished <= 12, "nothing is done twice"
+    assert without_time(folder) == without_time(tmp_path / "whole")
+    assert not any((folder / "unfinished").glob("*"))
+    tell = [
+        path.read_text().rpartition("12 runs")[0]
+        for path in (folder / "heterophilic.md", tmp_path / "whole" / "heterophilic.md")
+    ]
+    assert tell[0] == tell[1] != ""
+
+
+def test_workers_share_the_runs_and_do_not_outlive_who_started_them(tmp_path, root):
+    reproduce("heterophilic", tmp_path / "whole", **TABLE, root=str(root))
+    folder = tmp_path / "shared"
+    victim = Victim(reproduce_table, root, folder, 2)
+    heard = [victim.hear() for _ in range(4)]
+    workers = psutil.Process(victim.process.pid).children()
+    victim.kill()
+    victim.end()
+    assert heard == [0, 1, 2, 3]
+    assert len(workers) >= 2
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    rest, code = Victim(reproduce_table, root, folder, 1).end()
+    assert code == 0
+    assert rest[0] >= 3
+    assert without_time(folder) == without_time(tmp_path / "whole")
+    assert len(lines(folder)) == 12
+
+
+@pytest.mark.parametrize(
+    ("experiment", "change", "words"),
+    [
+        ("homophily", {}, "unknown experiment 'homophily'; known are homophilic"),
+        ("heterophilic", {"datasets": ["texass"]}, "unknown dataset 'texass'; choose from csbm"),
+        ("heterophilic", {"models": ["gnc"]}, "unknown model 'gnc'; choose from"),
+        ("heterophilic", {"ps": ["low"]}, "expected numbers or learned, bands"),
+        ("heterophilic", {"models": ["pgnn"], "ps": ["bands"]}, "none of bands is for pgnn"),
+        ("heterophilic", {"runs": 0}, "runs >= 1, got 0"),
+        ("isomap", {"models": ["gcn"]}, "isomap is for pl-ufg1, pl-ufg2, pl-fufg, got gcn"),
+        ("mu", {"models": ["mlp"]}, "mu is for pgnn, pl-ufg1"),
+        ("denoise", {"datasets": ["csbm"]}, "flips binary features, got csbm"),
+        ("heterophilic", {"jobs": 0}, "jobs >= 1, got 0"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_trained(tmp_path, root, monkeypatch, experiment, change, words):
+    monkeypatch.setattr(sweep, "run_once", None)
+    options = {"datasets": ["texas"], "root": str(root), **change}
+    with pytest.raises(ValueError, match=words):
+        reproduce(experiment, tmp_path, **options)
+
+
+def test_isomap_unrolls_a_curve():
+    angle = torch.linspace(0, 4.5, 80)
+    turn = torch.linalg.qr(torch.randn(5, 5)).Q[:2]
+    points = isomap.embed(torch.stack([angle.cos(), angle.sin()], dim=1) @ turn, neighbours=4)
+    first = points[:, 0] * torch.sign(points[-1, 0])
+    # Along the curve, of which a chord of the circle would show little.
+    torch.testing.assert_close((first - first[0]).float(), angle, atol=0.02, rtol=0)
+
+
+def test_the_ratio_of_edge_distances_is_one_for_random_edges_and_none_for_equal_neighbours():
+    x = torch.randn(400, 8)
+    edges = torch.randint(400, (2, 5000))
+    assert isomap.edge_ratio(x, edges) == pytest.approx(1.0, abs=0.05)
+    assert (
+        isomap.edge_ratio(x.repeat_interleave(2, 0), torch.stack([torch.arange(0, 800, 2), torch.arange(1, 800, 2)]))
+        == 0
+    )
+
+
+@pytest.mark.parametrize("model", ["pl-ufg1", "pl-ufg2", "pl-fufg"])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0])
+def test_a_trace_starts_at_the_source_and_its_energy_never_rises(model, p):
+    data = csbm(60, 6)
+    network = build(model, data, hidden_channels=4, p=p, mu=2.0, warmup=3, steps=2).eval()
+    found = convergence.trace(network, data, steps=60)
+    assert found.taken == 5
+    assert (len(found.energy), len(found.residual)) == (61, 60)
+    assert all(b <= a * (1 + 1e-12) for a, b in zip(found.energy, found.energy[1:], strict=False))
+    assert found.residual[-1] < 1e-3 * found.residual[0]
+
+
+def test_a_trace_takes_the_steps_of_the_network():
+    data = csbm(60, 6)
+    network = build("pl-ufg2", data, hidden_channels=4, p=1.5, mu=2.0, warmup=3, steps=2).eval()
+    kept = []
+    with network.conv.register_forward_hook(lambda _m, args, out: kept.append((args, out))):
+        network(data.x, data.edge_index)
+    (x, edges, weight), out = kept[0]
+    g = network.conv.graph(x, edges, weight)
+    with torch.no_grad():
+        energy = ops.plap_energy(out - network.conv.bias, network.conv.source(x, g), g, 1.5, 2.0)
+    assert convergence.trace(network, data, steps=5).energy[5] == pytest.approx(float(energy), rel=1e-5)
+
+
+def test_networks_are_kept_where_they_are_looked_into(tmp_path, root):
+    cell = plan("convergence", datasets=["texas"], models=["pl-ufg2"], ps=["2"], epochs=2, root=str(root))[0]
+    sweep.sweep(in_order([cell]), tmp_path)
+    # On record, without its network: that is trained again, and the record stays.
+    sweep.sweep(in_order([cell]), tmp_path, networks=True)
+    model, config = load_checkpoint(sweep.network_path(tmp_path, cell.run(0)))
+    assert config == cell.config
+    assert model.conv.p.start == [2.0]
+    assert len(lines(tmp_path)) == 1
