@@ -58,8 +58,8 @@ def configuration(width: int, degree: int, size: int) -> dict[str, int | bool]:
     """How a kernel is compiled and launched, for tiles of `width` numbers of `size` bytes and rows of a mean degree.
 
     A rule and not a measurement: sums are formed in an order that depends on blocks and warps, and a choice that
-    timing makes would change bits from one process to the next. A block has no more edges than most rows and, if two fit,
-    than one warp holds with 16 bytes a thread, which is one load: sums over channels stay within a warp.
+    timing makes would change bits from one process to the next. A block has no more edges than most rows and, if two
+    fit, than one warp holds with 16 bytes a thread, which is one load: sums over channels stay within a warp.
 
     Products are not fused into sums. ``d_j f_j - h_i`` fused would leave the rounding of ``h_i`` where the two are
     equal, and the norm of a self-loop has to be 0.
