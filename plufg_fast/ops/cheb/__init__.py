@@ -154,7 +154,7 @@ def _analysis(
     work = working_type(x)
     lap, steps = laplacian(g, work), _shifted(recurrence, scale)
     gains = weights.to(x.device, work)
-    kernels = _fused(where, "cheb_analysis", backend, x.device.type)
+    kernels = _kernels(where, backend, x.device.type)
     signal = (x if _reads_halves(kernels) else x.to(work)).flatten(1)
     if kernels is not None:
         z = kernels.analysis(signal, lap, gains, [number for step in steps for number in step])
@@ -179,7 +179,7 @@ def _synthesis(
     work = working_type(z)
     lap, steps = laplacian(g, work).transpose(), _shifted(recurrence, scale)
     gains = weights.to(z.device, work)
-    kernels = _fused(where, "cheb_synthesis", backend, z.device.type)
+    kernels = _kernels(where, backend, z.device.type)
     bands = (z if _reads_halves(kernels) else z.to(work)).flatten(2)
     if kernels is not None:
         out = kernels.synthesis(bands, lap, gains, [number for step in steps for number in step], sum_bands)
@@ -198,8 +198,8 @@ def laplacian(g: Graph, dtype: torch.dtype) -> Laplacian:
 
 def stepper(where: str, lap: Laplacian, backend: str) -> Step:
     """One application of `lap` to an ``[N, ...]`` signal, on the backend that serves the call."""
-    serving = choose(where, "cheb", backend, lap.rowptr.device.type)
-    step = reference.step if serving == "reference" else _kernels(serving).step
+    kernels = _kernels(where, backend, lap.rowptr.device.type)
+    step = reference.step if kernels is None else kernels.step
 
     def apply(x: Tensor, prev: Tensor | None, alpha: float, beta: float, gamma: float) -> Tensor:
         before = None if prev is None else prev.flatten(1)
@@ -208,16 +208,12 @@ def stepper(where: str, lap: Laplacian, backend: str) -> Step:
     return apply
 
 
-def _kernels(serving: str) -> register.Kernels:
-    return register.compiled if serving == "cpp" else triton.kernels
-
-
-def _fused(where: str, op: str, backend: str, device: str) -> register.Kernels | None:
-    """The kernels that run a whole recurrence as one op; None where it has to be a chain of steps."""
+def _kernels(where: str, backend: str, device: str) -> register.Kernels | None:
+    """The operators with kernels that serve a call; None where the reference does."""
     serving = choose(where, "cheb", backend, device)
-    if serving == "reference" or (serving == "cpp" and not extension.has_op(op, device)):
+    if serving == "reference":
         return None
-    return _kernels(serving)
+    return register.compiled if serving == "cpp" else triton.kernels
 
 
 def _reads_halves(kernels: register.Kernels | None) -> bool:
