@@ -98,6 +98,7 @@ class Graph:
         self.laplacian_degree = laplacian_degree or degree
         self.num_nodes = num_nodes
         self.dtype = weight.dtype if weight is not None else torch.get_default_dtype()
+        self._kept: dict[torch.dtype, tuple[Tensor | None, Tensor, Tensor]] = {}
 
         row, col, weight, slot = _merge_duplicates(receiver, sender, weight, num_nodes, self.dtype)
         # A stable sort by sender of edges sorted by receiver is the transposed order.
@@ -191,6 +192,15 @@ class Graph:
 
     def values(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor, Tensor]:
         """Weights and both inverse square-root degrees in the precision of a signal."""
+        # What a compiler traces is no tensor to keep.
+        if torch.compiler.is_compiling():
+            return self._values(dtype)
+        if dtype not in self._kept:
+            with torch.inference_mode(False):
+                self._kept[dtype] = self._values(dtype)
+        return self._kept[dtype]
+
+    def _values(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor, Tensor]:
         weight = None if self.weight is None else self.weight.to(dtype)
         # A node whose weights vanish in this precision is isolated in it; 1/d must not overflow.
         largest = torch.finfo(dtype).max ** 0.5
@@ -218,7 +228,7 @@ class Graph:
     def _moved(self, device: torch.device, dtype: torch.dtype) -> Graph:
         copy = object.__new__(Graph)
         copy.__dict__.update({k: v.to(device) if isinstance(v, Tensor) else v for k, v in self.__dict__.items()})
-        copy.dtype = dtype
+        copy.dtype, copy._kept = dtype, {}
         copy.weight = None if copy.weight is None else copy.weight.to(dtype)
         copy._transpose = copy
         return copy
@@ -231,7 +241,7 @@ class Graph:
         copy.flow = _OTHER_FLOW[self.flow]
         copy.degree = _OTHER_DEGREE[self.degree]
         copy.laplacian_degree = _OTHER_DEGREE[self.laplacian_degree]
-        copy._transpose = self
+        copy._transpose, copy._kept = self, {}
         return copy
 
     def __repr__(self) -> str:

@@ -138,7 +138,7 @@ def fit(
     seed_everything(seed)
     reset: Any = model.reset_parameters
     reset()
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
     scheduler = _scheduler(schedule, optimizer, epochs)
     arguments = {
         "lr": lr,

@@ -1,4 +1,4 @@
-"""The networks of the paper's tables: node classifiers of one signature on this package's and PyG's layers.
+"""The networks of the paper's tables: node classifiers of one signature.
 
 Every network is ``Model(in_channels, hidden_channels, out_channels, *, dropout, ...)``, and its
 ``forward(x, edge_index_or_graph, edge_weight=None)`` returns log-probabilities ``[N, out_channels]``. All of them take
@@ -17,12 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP as APPNPConv
-from torch_geometric.nn import GATConv, GCNConv, JumpingKnowledge, MessagePassing
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.nn import GATConv, JumpingKnowledge
 
-from ..graph import Graph
+from ..graph import Graph, expand_rows
+from ..ops.cheb import laplacian, stepper
+from ..ops.cheb.reference import Laplacian, Step
 from .conv import PLaplacianConv, PLUFGConv, UFGConv
+from .conv.base import GraphLayer
 from .sparse import InputLinear, dropout
 
 EdgesOrGraph: TypeAlias = Tensor | Graph
@@ -71,24 +72,57 @@ class _Network(nn.Module, ABC):
         return {}
 
 
-def _edges(x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """What PyG's layers take beside x."""
-    if not isinstance(graph, Graph):
-        return graph, edge_weight
-    if edge_weight is not None:
-        raise ValueError("forward: expected edge_weight None beside a Graph, which holds its own weights")
-    if graph.flow != "source_to_target":
-        raise ValueError(f"forward: expected a Graph of flow 'source_to_target', got {graph.flow!r}")
-    return graph.edge_index, graph.values(x.dtype)[0]
+class _Smoothing(GraphLayer):
+    r"""Products with :math:`A = \tilde D^{-1/2} (W + I) \tilde D^{-1/2}`, GCN's matrix.
+
+    As in PyG's ``gcn_norm``, :math:`\tilde D` holds in-degrees, and a node that has a self-loop gets no other. The
+    matrix is not made: to this package's kernels it is a Laplacian with another diagonal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(True, "auto", flow="source_to_target", laplacian_degree="in")
+        self._last: tuple[Graph, torch.dtype, Laplacian] | None = None
+
+    def forward(self, x: Tensor, edges: EdgesOrGraph, edge_weight: Tensor | None) -> Step:
+        """The function ``(x, other, a, b, c) -> a A x + b x + c other`` of signals like ``x``."""
+        g = self.graph(x, edges, edge_weight)
+        if self._last is None or self._last[0] is not g or self._last[1] != x.dtype:
+            self._last = g, x.dtype, self._matrix(g, x.dtype)
+        return stepper("smoothing", self._last[2], self.backend)
+
+    def _matrix(self, g: Graph, dtype: torch.dtype) -> Laplacian:
+        scale = g.values(torch.float64)[2]
+        loops = torch.ones_like(scale)
+        if g.has_self_loops:
+            at = expand_rows(g.rowptr, g.col) == g.col
+            loops[g.col[at].long()] = 1.0 if g.weight is None else g.weight[at].double()
+        # Degrees without self-loops; they are 0 where their inverse root is.
+        degree = torch.where(scale > 0, scale**-2, 0) + loops
+        scale = torch.where(degree > 0, degree**-0.5, 0)
+        # The kernels subtract the edges to other nodes from the diagonal.
+        left, right, diag = (t.to(dtype) for t in (-scale, scale, loops * scale**2))
+        return laplacian(g, dtype)._replace(left=left, right=right, diag=diag)
 
 
-def _with_input(conv: Any) -> Any:
-    """One of PyG's layers, whose linear map then takes sparse features."""
-    lin = conv.lin
-    conv.lin = InputLinear(
-        lin.in_channels, lin.out_channels, bias=lin.bias is not None, weight_initializer=lin.weight_initializer
-    )
-    return conv
+class _GCNLayer(nn.Module):
+    """A linear map, the sum over neighbours, a bias."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.lin = InputLinear(in_channels, out_channels, bias=False, weight_initializer="glorot")
+        self.smoothing = _Smoothing()
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        self.lin.reset_parameters()
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        """``[N, in_channels] -> [N, out_channels]``."""
+        x = self.lin(x)
+        smooth: Step = self.smoothing(x, graph, edge_weight)
+        return smooth(x, None, 1.0, 0.0, 0.0) + self.bias
 
 
 class _ConvNetwork(_Network):
@@ -221,13 +255,12 @@ class GCN(_Network):
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, *, dropout: float = 0.5) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
-        self.conv1 = _with_input(GCNConv(in_channels, hidden_channels))
-        self.conv2 = GCNConv(hidden_channels, out_channels)
+        self.conv1 = _GCNLayer(in_channels, hidden_channels)
+        self.conv2 = _GCNLayer(hidden_channels, out_channels)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        edges = _edges(x, graph, edge_weight)
-        hidden = self.conv1(self._drop(x), *edges).relu()
-        out: Tensor = self.conv2(self._drop(hidden), *edges)
+        hidden = self.conv1(self._drop(x), graph, edge_weight).relu()
+        out: Tensor = self.conv2(self._drop(hidden), graph, edge_weight)
         return out
 
 
@@ -244,7 +277,8 @@ class SGC(_Network):
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
         self.lin = InputLinear(in_channels, out_channels, bias=False)
-        self.prop = APPNPConv(K, 0.0)  # that never returns to the start
+        self.smoothing = _Smoothing()
+        self.K = K
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def reset_parameters(self) -> None:
@@ -253,11 +287,14 @@ class SGC(_Network):
         nn.init.zeros_(self.bias)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        out: Tensor = self.prop(self.lin(self._drop(x)), *_edges(x, graph, edge_weight))
-        return out + self.bias
+        x = self.lin(self._drop(x))
+        smooth = self.smoothing(x, graph, edge_weight)
+        for _ in range(self.K):
+            x = smooth(x, None, 1.0, 0.0, 0.0)
+        return x + self.bias
 
     def _traits(self) -> dict[str, Any]:
-        return {"K": self.prop.K}
+        return {"K": self.K}
 
 
 class GAT(_Network):
@@ -284,11 +321,12 @@ class GAT(_Network):
         if heads < 1 or hidden_channels % heads:
             raise ValueError(f"GAT: expected hidden_channels a multiple of heads, got {hidden_channels}, {heads}")
         self.heads = heads
-        self.conv1 = _with_input(GATConv(in_channels, hidden_channels // heads, heads=heads, dropout=dropout))
+        self.conv1 = GATConv(in_channels, hidden_channels // heads, heads=heads, dropout=dropout)
+        self.conv1.lin = InputLinear(in_channels, hidden_channels, bias=False, weight_initializer="glorot")
         self.conv2 = GATConv(hidden_channels, out_channels, heads=1, dropout=dropout)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        edge_index, _ = _edges(x, graph, edge_weight)
+        edge_index = _edge_index(graph, edge_weight)
         hidden = F.elu(self.conv1(self._drop(x), edge_index))
         out: Tensor = self.conv2(self._drop(hidden), edge_index)
         return out
@@ -323,16 +361,14 @@ class JKNet(_Network):
         if layers < 1 or jump not in ("cat", "max"):
             raise ValueError(f"JKNet: expected layers >= 1 and jump 'cat' or 'max', got {layers}, {jump!r}")
         widths = [in_channels] + [hidden_channels] * layers
-        self.convs = nn.ModuleList(GCNConv(a, b) for a, b in pairwise(widths))
-        _with_input(self.convs[0])
+        self.convs = nn.ModuleList(_GCNLayer(a, b) for a, b in pairwise(widths))
         self.jump = JumpingKnowledge(jump)
         self.lin = nn.Linear(hidden_channels * (layers if jump == "cat" else 1), out_channels)
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        edges = _edges(x, graph, edge_weight)
         seen = []
         for conv in self.convs:
-            x = conv(self._drop(x), *edges).relu()
+            x = conv(self._drop(x), graph, edge_weight).relu()
             seen.append(x)
         out: Tensor = self.lin(self._drop(self.jump(seen)))
         return out
@@ -364,59 +400,26 @@ class APPNP(MLP):
         alpha: float = 0.1,
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout=dropout)
-        self.prop = APPNPConv(K, alpha)
+        _check_walk("APPNP", K, alpha)
+        self.K, self.alpha = K, alpha
+        self.smoothing = _Smoothing()
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        out: Tensor = self.prop(self._predict(x), *_edges(x, graph, edge_weight))
+        out = start = self._predict(x)
+        smooth = self.smoothing(out, graph, edge_weight)
+        for _ in range(self.K):
+            out = smooth(out, start, 1.0 - self.alpha, 0.0, self.alpha)
         return out
 
     def _traits(self) -> dict[str, Any]:
-        return {"K": self.prop.K, "alpha": self.prop.alpha}
-
-
-class GPRProp(MessagePassing):  # type: ignore[misc]
-    r"""Generalised PageRank, :math:`\sum_{k=0}^K \gamma_k A^k x` with learnable :math:`\gamma`.
-
-    :math:`A` is the adjacency matrix with self-loops, symmetrically normalised. The weights start at
-    personalised PageRank, :math:`\gamma_k = \alpha (1 - \alpha)^k` and :math:`\gamma_K = (1 - \alpha)^K`.
-    """
-
-    def __init__(self, K: int, alpha: float) -> None:
-        super().__init__(aggr="add")
-        if K < 0 or not 0.0 <= alpha <= 1.0:
-            raise ValueError(f"GPRProp: expected K >= 0 and alpha in [0, 1], got {K}, {alpha}")
-        self.K = K
-        self.alpha = alpha
-        self.gamma = nn.Parameter(torch.empty(K + 1))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Return the weights to personalised PageRank."""
-        super().reset_parameters()
-        start = self.alpha * (1.0 - self.alpha) ** torch.arange(self.K + 1, dtype=torch.float64)
-        start[-1] = (1.0 - self.alpha) ** self.K
-        with torch.no_grad():
-            self.gamma.copy_(start)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """The weighted sum of ``x`` after 0 to ``K`` steps."""
-        edge_index, weight = gcn_norm(edge_index, edge_weight, x.size(0), dtype=x.dtype)
-        out = self.gamma[0] * x
-        for gamma in self.gamma[1:]:
-            x = self.propagate(edge_index, x=x, weight=weight)
-            out = out + gamma * x
-        return out
-
-    def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
-        """What a neighbour sends."""
-        return weight.unsqueeze(-1) * x_j
-
-    def __repr__(self) -> str:
-        return f"GPRProp(K={self.K}, alpha={self.alpha})"
+        return {"K": self.K, "alpha": self.alpha}
 
 
 class GPRGNN(MLP):
-    """An MLP, then PageRank with learned weights (`Chien et al. <https://arxiv.org/abs/2006.07988>`_).
+    r"""An MLP, then PageRank with learned weights (`Chien et al. <https://arxiv.org/abs/2006.07988>`_).
+
+    Its output is :math:`\sum_{k=0}^K \gamma_k A^k x`, where :math:`x` is that of the MLP. The weights start at
+    personalised PageRank, :math:`\gamma_k = \alpha (1 - \alpha)^k` and :math:`\gamma_K = (1 - \alpha)^K`.
 
     Args:
         in_channels: Features per node.
@@ -438,14 +441,50 @@ class GPRGNN(MLP):
         alpha: float = 0.1,
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout=dropout)
-        self.prop = GPRProp(K, alpha)
+        _check_walk("GPRGNN", K, alpha)
+        self.K, self.alpha = K, alpha
+        self.smoothing = _Smoothing()
+        self.gamma = nn.Parameter(self._start())
+
+    def _start(self) -> Tensor:
+        start = self.alpha * (1.0 - self.alpha) ** torch.arange(self.K + 1, dtype=torch.float64)
+        start[-1] = (1.0 - self.alpha) ** self.K
+        return start.to(torch.get_default_dtype())
+
+    def reset_parameters(self) -> None:
+        """Draw the MLP anew and return the weights to personalised PageRank."""
+        super().reset_parameters()
+        with torch.no_grad():
+            self.gamma.copy_(self._start())
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        out: Tensor = self.prop(self._drop(self._predict(x)), *_edges(x, graph, edge_weight))
+        walk = self._drop(self._predict(x))
+        smooth = self.smoothing(walk, graph, edge_weight)
+        gamma = self.gamma.unbind()
+        out = gamma[0] * walk
+        for weight in gamma[1:]:
+            walk = smooth(walk, None, 1.0, 0.0, 0.0)
+            out = out + weight * walk
         return out
 
     def _traits(self) -> dict[str, Any]:
-        return {"K": self.prop.K, "alpha": self.prop.alpha}
+        return {"K": self.K, "alpha": self.alpha}
+
+
+def _check_walk(where: str, K: int, alpha: float) -> None:
+    if K < 0 or not 0.0 <= alpha <= 1.0:
+        raise ValueError(f"{where}: expected K >= 0 and alpha in [0, 1], got {K}, {alpha}")
+
+
+def _edge_index(graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+    """What PyG's layers take."""
+    if not isinstance(graph, Graph):
+        return graph
+    if edge_weight is not None:
+        raise ValueError("forward: expected edge_weight None beside a Graph, which holds its own weights")
+    if graph.flow != "source_to_target":
+        raise ValueError(f"forward: expected a Graph of flow 'source_to_target', got {graph.flow!r}")
+    return graph.edge_index
 
 
 MODELS: Final[dict[str, type[_Network]]] = {

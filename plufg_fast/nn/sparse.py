@@ -42,13 +42,28 @@ def sparse_features(x: Tensor) -> Tensor:
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout of a dense tensor, or of the non-zeros of a sparse one: what is zero stays zero either way."""
-    if x.layout != torch.sparse_csr:
-        return F.dropout(x, p, training)
     if not training or p == 0.0:
         return x
-    dropped = _csr(x.crow_indices(), x.col_indices(), F.dropout(x.values(), p), x.shape)
+    if x.layout != torch.sparse_csr:
+        return x * _mask(x, p)
+    values = x.values()
+    dropped = _csr(x.crow_indices(), x.col_indices(), values * _mask(values, p), x.shape)
     _share_transpose(x, dropped)
     return dropped
+
+
+def _mask(x: Tensor, p: float) -> Tensor:
+    """What dropout multiplies ``x`` by, 0 or 1 / (1 - p).
+
+    On the CPU torch's own dropout takes 20 ns a number; here 64 random bits serve four numbers, and p is a multiple of
+    2**-16.
+    """
+    if x.device.type != "cpu":
+        return F.dropout(torch.ones_like(x), p)
+    bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(torch.iinfo(torch.int64).min, None)
+    dropped = min(round(p * 2**16), 2**16 - 1)
+    kept = bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+    return kept.to(x.dtype).mul_(2**16 / (2**16 - dropped))
 
 
 class InputLinear(Linear):  # type: ignore[misc]

@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch_geometric import seed_everything
 from torch_geometric.nn import APPNP as APPNPConv
+from torch_geometric.nn import GCNConv
 from torch_geometric.utils import coalesce
 
 import plufg_fast as pf
 from plufg_fast.data import csbm, split
 from plufg_fast.experiments.train import fit
-from plufg_fast.nn.models import MODELS, Dims, GPRProp, build, option_names
+from plufg_fast.nn.models import MODELS, Dims, build, option_names
 
 BASELINES = ("mlp", "gcn", "sgc", "gat", "jknet", "appnp", "gprgnn")
 # theta="node" ties a network to its nodes: fine for the tables, not for permutations.
@@ -110,10 +111,12 @@ def test_weights_beside_a_graph_object_are_refused(graph):
                 make(name)(x, pf.Graph(edge_index, 12), torch.ones(edge_index.size(1)))
 
 
-def test_a_graph_flowing_backwards_is_refused_where_pyg_would_misread_it(graph):
+@pytest.mark.parametrize("name", ["gcn", "gat", "appnp"])
+def test_a_graph_flowing_backwards_is_refused_where_it_would_be_misread(name, graph):
     x, edge_index = graph
+    directed = edge_index[:, edge_index[0] < edge_index[1]]
     with pytest.raises(ValueError, match="source_to_target"):
-        make("gcn")(x, pf.Graph(edge_index, 12, flow="target_to_source"))
+        make(name)(x, pf.Graph(directed, 12, flow="target_to_source"))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -126,21 +129,63 @@ def test_learns_a_graph_that_gives_the_classes_away(name):
     assert result.test_accuracy > 0.9
 
 
-def test_gpr_propagation_starts_as_personalised_pagerank(graph):
+def smoothing_matrix(edge_index, weight=None):
+    """GCN's, dense and by the book."""
+    matrix = torch.zeros(12, 12)
+    matrix.index_put_((edge_index[1], edge_index[0]), torch.ones(edge_index.size(1)) if weight is None else weight)
+    matrix += torch.diag((matrix.diagonal() == 0).float())
+    scale = matrix.sum(1).rsqrt()
+    return scale.unsqueeze(1) * matrix * scale
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loops", [False, True])
+def test_gcn_and_appnp_are_those_of_pyg(directed, weighted, loops, graph):
     x, edge_index = graph
-    torch.testing.assert_close(GPRProp(6, 0.2)(x, edge_index), APPNPConv(6, 0.2)(x, edge_index))
+    if directed:
+        edge_index = edge_index[:, edge_index[0] < edge_index[1]]
+    if loops:
+        edge_index = torch.cat([edge_index, torch.tensor([[2, 11], [2, 11]])], dim=1)
+    weight = torch.linspace(0.5, 2.0, edge_index.size(1)) if weighted else None
+    model = make("gcn").eval()
+    for layer, signal in ((model.conv1, x), (model.conv2, torch.randn(12, 8))):
+        theirs = GCNConv(signal.size(1), layer.bias.numel())
+        with torch.no_grad():
+            theirs.lin.weight.copy_(layer.lin.weight)
+            theirs.bias.copy_(layer.bias.normal_())
+        torch.testing.assert_close(layer(signal, edge_index, weight), theirs(signal, edge_index, weight))
+    model = make("appnp", K=6, alpha=0.2).eval()
+    expected = APPNPConv(6, 0.2)(model._predict(x), edge_index, weight).log_softmax(1)
+    torch.testing.assert_close(model(x, edge_index, weight), expected)
+
+
+@pytest.mark.parametrize("name", ["gcn", "appnp"])
+def test_a_changed_graph_or_precision_is_noticed(name, graph):
+    x, edge_index = graph
+    model = make(name).eval()
+    model(x, edge_index)
+    fresh = make(name).eval()
+    fresh.load_state_dict(model.state_dict())
+    other = edge_index[:, :-2]
+    torch.testing.assert_close(model(x, other), fresh(x, other))
+    assert model.double()(x.double(), other).dtype == torch.float64
+
+
+def test_gpr_starts_as_personalised_pagerank(graph):
+    model, expected = make("gprgnn", K=6, alpha=0.2).eval(), make("appnp", K=6, alpha=0.2).eval()
+    expected.load_state_dict(model.state_dict(), strict=False)
+    torch.testing.assert_close(model(*graph), expected(*graph))
 
 
 def test_gpr_weights_weigh_the_powers_of_the_adjacency_matrix(graph):
     x, edge_index = graph
-    prop = GPRProp(2, 0.1)
+    model = make("gprgnn", K=2).eval()
     with torch.no_grad():
-        prop.gamma.copy_(torch.tensor([0.5, -2.0, 3.0]))
-    adjacency = torch.eye(12)
-    adjacency[edge_index[1], edge_index[0]] = 1.0
-    scale = adjacency.sum(1).rsqrt()
-    adjacency = scale.unsqueeze(1) * adjacency * scale
-    torch.testing.assert_close(prop(x, edge_index), 0.5 * x - 2.0 * adjacency @ x + 3.0 * adjacency @ (adjacency @ x))
+        model.gamma.copy_(torch.tensor([0.5, -2.0, 3.0]))
+    a, x0 = smoothing_matrix(edge_index), model._predict(x)
+    expected = (0.5 * x0 - 2.0 * a @ x0 + 3.0 * a @ (a @ x0)).log_softmax(1)
+    torch.testing.assert_close(model(x, edge_index), expected)
 
 
 def test_build_passes_options_on():
@@ -175,6 +220,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
         ("jknet", {"layers": 0}),
         ("jknet", {"jump": "sum"}),
         ("gprgnn", {"alpha": 2.0}),
+        ("appnp", {"K": -1}),
     ],
 )
 def test_bad_options_are_refused(name, bad):

@@ -70,7 +70,13 @@ def test_a_network_learns_the_same_from_sparse_features(name, graph, monkeypatch
     options = {"hidden_channels": 8, "dropout": 0.0}
     seen = []
     forward = InputLinear.forward
-    monkeypatch.setattr(InputLinear, "forward", lambda self, x: (seen.append(x.layout), forward(self, x))[1])
+
+    def watch(self, x):
+        if x.size(1) == graph.num_features:
+            seen.append(x.layout)
+        return forward(self, x)
+
+    monkeypatch.setattr(InputLinear, "forward", watch)
     results = []
     for limit in (1.0, 0.0):
         monkeypatch.setattr(sparse, "MAX_DENSITY", limit)
@@ -162,3 +168,28 @@ def test_sgc_maps_before_it_smooths_and_computes_what_pyg_does():
         pyg.lin.bias.copy_(ours.bias)
     expected = F.log_softmax(pyg(graph.x, graph.edge_index), dim=-1)
     torch.testing.assert_close(ours(graph.x, graph.edge_index), expected)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dropout_of_a_dense_tensor_keeps_its_share_and_mean_and_gives_gradients(p, dtype):
+    x = torch.rand(501, 199, dtype=dtype) + 0.5
+    x.requires_grad_()
+    torch.manual_seed(1)
+    out = dropout(x, p, True)
+    kept = out != 0
+    share = float(kept.double().mean())
+    assert share == pytest.approx(1 - p, abs=5 * (p * (1 - p) / x.numel()) ** 0.5)
+    torch.testing.assert_close(out[kept], x[kept] / (1 - p), rtol=1e-4, atol=0.0)
+    # No pattern along rows or columns: four numbers share a draw.
+    for dim in (0, 1):
+        assert float((kept.double().mean(dim) - (1 - p)).abs().max()) <= 5 * (p * (1 - p) / x.size(dim)) ** 0.5
+    shift = (kept[:, 1:] & kept[:, :-1]).double().mean()
+    assert float(shift) == pytest.approx((1 - p) ** 2, abs=0.01)
+    out.sum().backward()
+    assert torch.equal(x.grad != 0, kept)
+    assert dropout(x, p, False) is x
+
+
+def test_dropout_of_nearly_everything_stays_finite():
+    assert bool(dropout(torch.ones(1000, 100), 1 - 1e-9, True).isfinite().all())
