@@ -310,3 +310,24 @@ class TestCache:
         with torch.inference_mode():
             index[1, 0] = 2
         assert not torch.equal(first.rowptr, cache.get(index, 3, None).rowptr)
+
+
+def test_values_are_those_of_the_precision_and_the_graph_asked():
+    g = Graph(torch.tensor([[0, 1, 2], [1, 2, 1]]), 4, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
+    half, full = g.values(torch.float32), g.values(torch.float64)
+    assert [t.dtype for t in (*half, *full)] == [torch.float32] * 3 + [torch.float64] * 3
+    assert g.values(torch.float32) is half
+    moved = g.to(torch.float32)
+    assert moved.values(torch.float64)[0].dtype == torch.float64
+    # Each graph has its own: a transpose made later must not answer with another's.
+    torch.testing.assert_close(g.transpose().values(torch.float64)[0], g.transpose().weight)
+    assert not torch.equal(g.values(torch.float64)[0], g.transpose().values(torch.float64)[0])
+
+
+def test_values_first_asked_for_in_inference_mode_serve_training():
+    g = Graph(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([2.0, 2.0]))
+    with torch.inference_mode():
+        g.values(torch.float64)
+    f = torch.ones(2, 1, dtype=torch.float64, requires_grad=True)
+    (f * g.values(torch.float64)[1].view(-1, 1)).sum().backward()
+    assert f.grad is not None

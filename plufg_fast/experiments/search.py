@@ -103,7 +103,7 @@ def grid(config: TrainConfig) -> Space:
     The paper's dilations s > 1 all give the same filters on one level, where the largest eigenvalue is mapped to pi:
     ``scale`` is ``"fit"`` for them and ``"none"`` for its s = 1.
     """
-    heterophilic = config.dataset in (*HETEROPHILIC, OLD_CORNELL) or config.data_options.get("phi", 1.0) < 0
+    heterophilic = _is_heterophilic(config)
     model: dict[str, list[Any]] = {
         "p": [1.0, 1.5, 2.0, 2.5],
         "mu": [3.0, 5.0, 10.0, 20.0, 30.0, 50.0, 70.0] if heterophilic else [0.1, 0.5, 1.0, 5.0, 10.0],
@@ -124,12 +124,13 @@ def wide(config: TrainConfig) -> Space:
     """Ranges around and beyond the paper's grid, for a search that learns from what it tried."""
     model: dict[str, list[Any] | Range] = {
         "p": Range(1.0, 3.0),
-        "mu": Range(0.05, 100.0, log=True),
+        "mu": Range(0.1, 100.0, log=True) if _is_heterophilic(config) else Range(0.02, 10.0, log=True),
         "steps": Range(1, 8),
         "degree": Range(2, 7),
         "scale": ["fit", "none"],
         "theta": ["node", "channel", "band"],
         "dropout": Range(0.0, 0.9),
+        "input_dropout": Range(0.0, 0.9),
         "heads": [1, 4, 8],
         "layers": Range(1, 4),
         "jump": ["cat", "max"],
@@ -143,6 +144,10 @@ def wide(config: TrainConfig) -> Space:
         "hidden_channels": [16, 32, 64],
     }
     return _for_model(config, space, model)
+
+
+def _is_heterophilic(config: TrainConfig) -> bool:
+    return config.dataset in (*HETEROPHILIC, OLD_CORNELL) or config.data_options.get("phi", 1.0) < 0
 
 
 def _for_model(config: TrainConfig, space: Space, options: Mapping[str, list[Any] | Range]) -> Space:
@@ -319,7 +324,7 @@ def _open(optuna: Any, path: Path, config: TrainConfig, prune: bool, setup: str)
     else:
         journal = optuna.storages.journal
         storage = optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock_obj=_JournalLock(path)))
-    warmup = config.epochs // 2
+    warmup = config.epochs // 4
     study = optuna.create_study(
         storage=storage,
         study_name="plufg",

@@ -36,12 +36,15 @@ class _Network(nn.Module, ABC):
 
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, dropout: float) -> None:
         super().__init__()
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"{type(self).__name__}: expected dropout in [0, 1), got {dropout}")
+        self._check_share("dropout", dropout)
         self.in_channels = in_channels
         self.hidden_channels = hidden_channels
         self.out_channels = out_channels
         self.dropout = dropout
+
+    def _check_share(self, name: str, value: float) -> None:
+        if not 0.0 <= value < 1.0:
+            raise ValueError(f"{type(self).__name__}: expected {name} in [0, 1), got {value}")
 
     @abstractmethod
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
@@ -126,21 +129,30 @@ class _GCNLayer(nn.Module):
 
 
 class _ConvNetwork(_Network):
-    """Linear - ReLU - dropout - convolution, and a last linear map unless the convolution ends in the classes."""
+    """Dropout - linear - ReLU - dropout - convolution, and a last linear map unless that ends in the classes."""
 
     conv_class: ClassVar[type[nn.Module]]
     has_head: ClassVar[bool] = True
 
     def __init__(
-        self, in_channels: int, hidden_channels: int, out_channels: int, dropout: float, conv: nn.Module
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        dropout: float,
+        input_dropout: float,
+        conv: nn.Module,
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
+        self._check_share("input_dropout", input_dropout)
+        self.input_dropout = input_dropout
         self.lin = InputLinear(in_channels, hidden_channels)
         self.conv = conv
         self.head = nn.Linear(hidden_channels, out_channels) if self.has_head else None
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        out: Tensor = self.conv(self._drop(self.lin(x).relu()), graph, edge_weight)
+        hidden = self.lin(dropout(x, self.input_dropout, self.training)).relu()
+        out: Tensor = self.conv(self._drop(hidden), graph, edge_weight)
         return out if self.head is None else self.head(out)
 
     def _traits(self) -> dict[str, Any]:
@@ -155,6 +167,7 @@ class PLUFG(_ConvNetwork):
         hidden_channels: Channels the convolution works on.
         out_channels: Classes.
         dropout: Share of hidden values dropped in training.
+        input_dropout: Share of features dropped in training.
         conv_options: Keywords of :class:`~plufg_fast.nn.PLUFGConv`: ``variant``, ``p``, ``mu``, ``theta`` ...
             (its default ``theta="node"`` fits one number of nodes, ``num_nodes`` or the first input's).
     """
@@ -168,10 +181,11 @@ class PLUFG(_ConvNetwork):
         out_channels: int,
         *,
         dropout: float = 0.5,
+        input_dropout: float = 0.0,
         **conv_options: Any,
     ) -> None:
         conv = PLUFGConv(hidden_channels, hidden_channels, **conv_options)
-        super().__init__(in_channels, hidden_channels, out_channels, dropout, conv)
+        super().__init__(in_channels, hidden_channels, out_channels, dropout, input_dropout, conv)
 
 
 class PGNN(_ConvNetwork):
@@ -182,6 +196,7 @@ class PGNN(_ConvNetwork):
         hidden_channels: Channels the convolution starts from.
         out_channels: Classes.
         dropout: Share of hidden values dropped in training.
+        input_dropout: Share of features dropped in training.
         K: Steps.
         p: The p of the p-Laplacian.
         mu: How strongly the output is held to the input.
@@ -198,13 +213,14 @@ class PGNN(_ConvNetwork):
         out_channels: int,
         *,
         dropout: float = 0.5,
+        input_dropout: float = 0.0,
         K: int = 4,
         p: float = 1.5,
         mu: float = 0.1,
         **conv_options: Any,
     ) -> None:
         conv = PLaplacianConv(hidden_channels, out_channels, K=K, p=p, mu=mu, **conv_options)
-        super().__init__(in_channels, hidden_channels, out_channels, dropout, conv)
+        super().__init__(in_channels, hidden_channels, out_channels, dropout, input_dropout, conv)
 
 
 class UFG(_ConvNetwork):
@@ -215,6 +231,7 @@ class UFG(_ConvNetwork):
         hidden_channels: Channels the convolution works on.
         out_channels: Classes.
         dropout: Share of hidden values dropped in training.
+        input_dropout: Share of features dropped in training.
         conv_options: Keywords of :class:`~plufg_fast.nn.UFGConv`.
     """
 
@@ -227,10 +244,11 @@ class UFG(_ConvNetwork):
         out_channels: int,
         *,
         dropout: float = 0.5,
+        input_dropout: float = 0.0,
         **conv_options: Any,
     ) -> None:
         conv = UFGConv(hidden_channels, hidden_channels, **conv_options)
-        super().__init__(in_channels, hidden_channels, out_channels, dropout, conv)
+        super().__init__(in_channels, hidden_channels, out_channels, dropout, input_dropout, conv)
 
 
 class MLP(_Network):

@@ -129,6 +129,16 @@ def test_learns_a_graph_that_gives_the_classes_away(name):
     assert result.test_accuracy > 0.9
 
 
+@pytest.mark.parametrize("name", ["pl-ufg1", "pl-ufg2", "pl-fufg", "pgnn", "ufg"])
+def test_features_are_dropped_in_training_only(name, graph):
+    plain, dropping = make(name, dropout=0.0), make(name, dropout=0.0, input_dropout=0.6)
+    plain.load_state_dict(dropping.state_dict())
+    assert torch.equal(dropping.eval()(*graph), plain(*graph))
+    torch.manual_seed(0)
+    first, second = (dropping.train()(*graph) for _ in range(2))
+    assert not torch.allclose(first, second, atol=1e-3)
+
+
 def smoothing_matrix(edge_index, weight=None):
     """GCN's, dense and by the book."""
     matrix = torch.zeros(12, 12)
@@ -216,6 +226,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
     ("name", "bad"),
     [
         ("mlp", {"dropout": 1.0}),
+        ("pl-ufg2", {"input_dropout": -0.1}),
         ("gat", {"heads": 3}),
         ("jknet", {"layers": 0}),
         ("jknet", {"jump": "sum"}),
