@@ -6,8 +6,9 @@ import json
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -308,14 +309,7 @@ def _config(ctx: typer.Context) -> Any:
         if value not in known:
             raise ValueError(f"unknown {what} {value!r}; choose from {', '.join(known)}")
 
-    model_options = {
-        "dropout": options["dropout"],
-        "p": _numbers("p", options["p"]),
-        "learn_p": options["learn_p"] or None,
-        "mu": options["mu"],
-        **_parse(options["option"] or []),
-    }
-    model_options = {**base.model_options, **{key: item for key, item in model_options.items() if item is not None}}
+    model_options = {**base.model_options, **_model_options(options)}
     unknown = [key for key in model_options if key not in option_names(model)]
     if unknown:
         raise ValueError(f"{model} has no option {', '.join(unknown)}; it has {', '.join(option_names(model))}")
@@ -357,6 +351,18 @@ def _config(ctx: typer.Context) -> Any:
         split_options=split_options,
         root=None if root is None or dataset == "csbm" else str(root),
     )
+
+
+def _model_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the options of a command say about the model."""
+    said = {
+        "dropout": options["dropout"],
+        "p": _numbers("p", options["p"]),
+        "learn_p": options["learn_p"] or None,
+        "mu": options["mu"],
+        **_parse(options["option"] or []),
+    }
+    return {key: item for key, item in said.items() if item is not None}
 
 
 def _report(console: Console, config: Any, results: list[Any], out: Path) -> None:
@@ -487,10 +493,12 @@ def search(
         from .experiments import search as experiment
 
         config = _config(ctx)
-        space = {} if only_vary else (experiment.grid if method == "grid" else experiment.wide)(config)
+        # What a preset says is where to start from, not what is fixed.
+        said = replace(config, model_options=_model_options(ctx.params))
+        space = {} if only_vary else (experiment.grid if method == "grid" else experiment.wide)(said)
         fixed = {"hidden_channels" if name == "hidden" else name for name in _given(ctx)}
         space = {name: values for name, values in space.items() if name not in fixed}
-        space |= _space(vary or [])
+        space |= _space(vary or [], config)
         if per_band_p:
             space = experiment.per_band(config, space)
         folder = out or Path("out/search") / f"{config.dataset}-{config.model}-{config.split}"
@@ -535,9 +543,9 @@ def search(
                 stdout.print(f"{name} stays as it is: its validation accuracy is no lower", soft_wrap=True)
 
 
-def _space(pairs: list[str]) -> dict[str, Any]:
+def _space(pairs: list[str], config: Any) -> dict[str, Any]:
     """What ``--vary`` says."""
-    from .experiments.search import Range
+    from .experiments.search import Range, takes_whole_numbers
 
     names = {"hidden": "hidden_channels", "normalize": "normalize_features"}
     space: dict[str, Any] = {}
@@ -551,7 +559,11 @@ def _space(pairs: list[str]) -> dict[str, Any]:
         ends = [_value(low), _value(high)]
         if not all(type(end) in (int, float) for end in ends) or (colon and scale != "log"):
             raise ValueError(f"expected --vary {key}=LOW..HIGH or {key}=LOW..HIGH:log, got {text!r}")
-        space[name] = Range(ends[0], ends[1], log=bool(colon))
+        whole = takes_whole_numbers(config, name)
+        if whole and any(type(end) is float for end in ends):
+            raise ValueError(f"expected whole numbers for {name}, got {text!r}")
+        low_end, high_end = ends if whole else map(float, ends)
+        space[name] = Range(low_end, high_end, log=bool(colon))
     return space
 
 
@@ -649,6 +661,9 @@ def reproduce(
         int | None,
         typer.Option(min=1, help="Processes, of one thread each.", show_default="one per core"),
     ] = None,
+    presets: Annotated[
+        bool, typer.Option(help="Take settings from presets where there are any, or the defaults for all.")
+    ] = True,
     root: Root = None,
     out: Annotated[Path, typer.Option(help="Folder for reports, pictures and results.jsonl.")] = Path("out/reproduce"),
 ) -> None:
@@ -683,6 +698,7 @@ def reproduce(
                 patience=patience,
                 split=split.lower(),
                 root=None if root is None else str(root),
+                use_presets=presets,
                 jobs=jobs or _cores(),
                 command=_command(ctx, leave_out=("root", "out", "jobs")),
                 progress=progress,

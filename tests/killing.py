@@ -82,6 +82,25 @@ def search_trials(say, config, space, out, options):
     search(config, space, out, **options, progress=lambda step: say((step.trial, step.run, step.epoch.number)))
 
 
+def reproduce_and_wait(say, root, out):
+    """Reproduce a small table, and stop in the middle of its first run until told by a file."""
+    import time
+
+    from plufg_fast.experiments import sweep
+    from plufg_fast.experiments.reproduce import reproduce
+
+    once = sweep.run_once
+
+    def slow(*args, **options):
+        say("begun")
+        while not (out / "go on").exists():
+            time.sleep(0.01)
+        return once(*args, **options)
+
+    sweep.run_once = slow
+    reproduce("heterophilic", out, **TABLE, root=str(root), progress=lambda step: say(step.done))
+
+
 def reproduce_table(say, root, out, jobs):
     """Reproduce a small table, and tell what is done after every run."""
     from plufg_fast.experiments.reproduce import reproduce
@@ -95,4 +114,6 @@ TABLE = {
     "ps": ["1.5", "learned"],
     "runs": 2,
     "epochs": 8,
+    # Another process than that of the tests, with the presets of the package.
+    "use_presets": False,
 }

@@ -184,6 +184,7 @@ def test_search_writes_a_preset_that_train_takes(invoke, tmp_path, monkeypatch):
     config, found = presets.read("csbm/pgnn")
     assert config.model_options["mu"] == 0.5
     assert config.model_options["K"] in (2, 3)
+    assert not float(config.model_options["p"]).is_integer(), "of a range whose ends are whole"
     assert config.hidden_channels == 8
     assert found["command"] == (
         "plufg search --model pgnn --trials 2 --vary K=2,3 --vary p=1..3 --runs 2 --seed 3"
@@ -199,9 +200,24 @@ def test_search_writes_a_preset_that_train_takes(invoke, tmp_path, monkeypatch):
     assert line["key"] in {run["key"] for run in runs}, "it is the very run that the search did"
 
 
+def test_a_search_from_a_preset_varies_what_is_not_said(invoke, tmp_path):
+    from plufg_fast.experiments import presets
+    from plufg_fast.experiments.train import TrainConfig
+
+    options = {"num_nodes": 60}
+    preset = TrainConfig("csbm", "pgnn", epochs=1, model_options={"mu": 0.5, "p": 1.5, "K": 3}, data_options=options)
+    presets.write(tmp_path / "own.toml", preset, {})
+    result = invoke("search", "--preset", tmp_path / "own.toml", "--runs", 1, "--trials", 1, "--mu", 0.25)
+    assert result.exit_code == 0, result.output
+    header = (tmp_path / "out" / "search" / "csbm-pgnn-random" / "trials.csv").read_text().splitlines()[0].split(",")
+    assert {"p", "K", "lr"} <= {*header}
+    assert "mu" not in header
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--vary", "K=1.5..3"), ["whole numbers for K", "1.5..3"]),
         (("--method", "genetic"), ["unknown method 'genetic'", "tpe"]),
         (("--storage", "redis"), ["unknown storage 'redis'", "sqlite"]),
         (("--vary", "K"), ["--vary KEY=VALUE", "'K'"]),

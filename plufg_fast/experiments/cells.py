@@ -54,8 +54,13 @@ class Cell:
     model: str
     p: str  # a number, a key of OTHER_P, or empty for networks without p
     config: TrainConfig
-    tuned: bool  # whether its settings are those of a preset
+    searched_on: str | None  # the split on which its preset was found, if its settings are those of one
     value: float | None = None  # where it stands on a curve
+
+    @property
+    def tuned(self) -> bool:
+        """Whether its settings are those of a preset."""
+        return self.searched_on is not None
 
     @property
     def dataset(self) -> str:
@@ -117,13 +122,16 @@ def score(cell: Cell, records: Mapping[str, dict[str, Any]]) -> Score:
     return Score(results, len(entries) - len(results))
 
 
-def make_cells(datasets: Sequence[str], models: Sequence[str], ps: Sequence[str], **changes: Any) -> list[Cell]:
+def make_cells(
+    datasets: Sequence[str], models: Sequence[str], ps: Sequence[str], use_presets: bool = True, **changes: Any
+) -> list[Cell]:
     """The cells of a table: every model on every graph, with every p that it can have.
 
     Args:
         datasets: Graphs.
         models: Networks.
         ps: Numbers and keys of ``OTHER_P``.
+        use_presets: Whether to take settings from presets.
         changes: Fields of :class:`TrainConfig` that count in all cells.
     """
     check_names("dataset", datasets, ("csbm", *DATASETS, OLD_CORNELL))
@@ -134,14 +142,14 @@ def make_cells(datasets: Sequence[str], models: Sequence[str], ps: Sequence[str]
     cells = []
     for dataset in datasets:
         for model in models:
-            base, tuned = base_config(dataset, model, **changes)
+            base, searched_on = base_config(dataset, model, use_presets, **changes)
             if "p" not in option_names(model):
-                cells.append(Cell(model, "", base, tuned))
+                cells.append(Cell(model, "", base, searched_on))
                 continue
             for p in ps:
-                config = with_p(base, p, tuned)
+                config = with_p(base, p, searched_on is not None)
                 if config is not None:
-                    cells.append(Cell(model, p, config, tuned))
+                    cells.append(Cell(model, p, config, searched_on))
     if not cells:
         raise ValueError(f"p: none of {', '.join(ps)} is for {', '.join(models)} on these graphs")
     return cells
@@ -154,15 +162,16 @@ def check_names(what: str, names: Iterable[str], known: Sequence[str]) -> None:
             raise ValueError(f"unknown {what} {name!r}; choose from {', '.join(known)}")
 
 
-def base_config(dataset: str, model: str, **changes: Any) -> tuple[TrainConfig, bool]:
-    """The configuration of a network on a graph, and whether a preset is behind it.
+def base_config(dataset: str, model: str, use_presets: bool = True, **changes: Any) -> tuple[TrainConfig, str | None]:
+    """The configuration of a network on a graph, and the split on which its preset was found, if it has one.
 
     Without a preset it is the default one, with the middle of the paper's grid as the mu of pL-UFG: 1 on homophilic
     graphs, 20 on others.
     """
-    tuned = presets.path_of(f"{dataset}/{model}").is_file()
-    if tuned:
+    searched_on = None
+    if use_presets and presets.path_of(f"{dataset}/{model}").is_file():
         config = presets.read(f"{dataset}/{model}")[0]
+        searched_on = config.split
     else:
         config = TrainConfig(dataset=dataset, model=model)
         if model in OURS:
@@ -173,7 +182,7 @@ def base_config(dataset: str, model: str, **changes: Any) -> tuple[TrainConfig, 
         changes.setdefault("split_options", {})
     if dataset == "csbm":
         changes.pop("root", None)
-    return replace(config, **changes), tuned
+    return replace(config, **changes), searched_on
 
 
 def with_p(config: TrainConfig, p: str, tuned: bool) -> TrainConfig | None:

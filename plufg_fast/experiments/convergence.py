@@ -60,14 +60,17 @@ def write(report: Report, cells: Sequence[Cell], out: Path) -> None:
     )
     rows = []
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
-        mine = [cell for cell in cells if cell.dataset == dataset]
-        data = load_data(mine[0].config)
+        # A run whose loss did not stay finite left no network.
+        mine = [cell for cell in cells if cell.dataset == dataset and network_path(out, cell.run(0)).exists()]
+        if not mine:
+            continue
         models = list(dict.fromkeys(cell.model for cell in mine))
         figure = new_figure(4.6 * len(models), 6.4)
         panels = figure.subplots(2, len(models), squeeze=False, sharex=True)
         for column, model in enumerate(models):
             for number, cell in enumerate(cell for cell in mine if cell.model == model):
-                found = trace(load_checkpoint(network_path(out, cell.run(0)))[0], data)
+                # Presets may take one dataset in different ways.
+                found = trace(load_checkpoint(network_path(out, cell.run(0)))[0], load_data(cell.config))
                 _curves(panels[:, column], cell, found, _COLORS[number % len(_COLORS)])
                 rows.append([dataset, cell.label, *_facts(cell, found)])
             panels[1, column].set_xlabel("step", fontsize=8)

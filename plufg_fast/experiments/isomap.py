@@ -67,15 +67,20 @@ def write(report: Report, cells: Sequence[Cell], out: Path) -> None:
     )
     rows = []
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
-        mine = [cell for cell in cells if cell.dataset == dataset]
-        data = load_data(mine[0].config)
-        chosen = torch.randperm(data.num_nodes, generator=torch.Generator().manual_seed(0))[:NODES]
-        signals = {"features before": data.x}
-        signals |= {f"after {cell.label}": output_of_convolution(cell.run(0), out, data) for cell in mine}
-        names = [key_of({"features": mine[0].run(0).key}), *(cell.run(0).key for cell in mine)]
-        figure = new_figure(4.2 * len(signals), 4.2)
-        panels = figure.subplots(1, len(signals), squeeze=False)[0]
-        for axes, name, (title, signal) in zip(panels, names, signals.items(), strict=True):
+        # A run whose loss did not stay finite left no network.
+        mine = [cell for cell in cells if cell.dataset == dataset and network_path(out, cell.run(0)).exists()]
+        if not mine:
+            continue
+        # Presets may take one dataset in different ways.
+        graphs = [load_data(cell.config) for cell in mine]
+        shown = [(key_of({"features": mine[0].run(0).key}), "features before", graphs[0], graphs[0].x)]
+        for cell, data in zip(mine, graphs, strict=True):
+            signal = output_of_convolution(cell.run(0), out, data)
+            shown.append((cell.run(0).key, f"after {cell.label}", data, signal))
+        figure = new_figure(4.2 * len(shown), 4.2)
+        panels = figure.subplots(1, len(shown), squeeze=False)[0]
+        for axes, (name, title, data, signal) in zip(panels, shown, strict=True):
+            chosen = torch.randperm(data.num_nodes, generator=torch.Generator().manual_seed(0))[:NODES]
             points = _kept(out / "isomap" / f"{name}.pt", signal[chosen])
             for label in data.y.unique().tolist():
                 inside = data.y[chosen] == label

@@ -63,12 +63,17 @@ def plan(
     ps: Sequence[str] | None = None,
     values: Sequence[float] | None = None,
     runs: int | None = None,
+    use_presets: bool = True,
     **changes: Any,
 ) -> list[Cell]:
     """The cells of an experiment; arguments as for :func:`reproduce`."""
     if experiment not in EXPERIMENTS:
         raise ValueError(f"reproduce: unknown experiment {experiment!r}; known are {', '.join(EXPERIMENTS)}")
     kind = EXPERIMENTS[experiment]
+    if ps is not None and experiment == "p":
+        raise ValueError("reproduce: p varies p itself: expected values, not ps")
+    if values is not None and experiment not in _VARIED:
+        raise ValueError(f"reproduce: values are for the curves {', '.join(_VARIED)}, got some for {experiment}")
     datasets, models, ps = datasets or kind.datasets, models or kind.models, ps or kind.ps
     values = values or kind.values
     if experiment in ("mu", "p", "isomap", "convergence"):
@@ -82,9 +87,9 @@ def plan(
     if changes["runs"] < 1:
         raise ValueError(f"reproduce: expected runs >= 1, got {runs}")
     if experiment == "p":
-        cells = make_cells(datasets, models, [f"{value:g}" for value in values or ()], **changes)
+        cells = make_cells(datasets, models, [f"{value:g}" for value in values or ()], use_presets, **changes)
         return [replace(cell, value=float(cell.p)) for cell in cells]
-    cells = make_cells(datasets, models, ps, **changes)
+    cells = make_cells(datasets, models, ps, use_presets, **changes)
     if experiment == "denoise":
         # By graph and noise, so that a noisy graph is made once for all networks.
         return [
@@ -122,14 +127,15 @@ def reproduce(
     patience: int | None = None,
     split: str = "released",
     root: str | None = None,
+    use_presets: bool = True,
     jobs: int = 1,
     command: str | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Do what is left of an experiment and write its report, ``<out>/<experiment>.md`` and ``.html``, with pictures.
 
-    Settings are those of the presets of the package, whatever split they were searched on, and the defaults where
-    there is none. All experiments share the runs in ``<out>/results.jsonl``.
+    Settings are those of the presets of the package, whatever split they were searched on (the report tells), and the
+    defaults where there is none. All experiments share the runs in ``<out>/results.jsonl``.
 
     Args:
         experiment: One of :data:`EXPERIMENTS`.
@@ -145,6 +151,7 @@ def reproduce(
         patience: Stop a run after so many epochs without a better one, by default the preset's or never.
         split: See :func:`plufg_fast.data.split`; the paper's by default.
         root: Folder of the datasets, see :func:`plufg_fast.data.load`.
+        use_presets: Whether to take settings from presets, and not the defaults for all.
         jobs: Processes that share the work, of one thread each.
         command: What the report says it was made by.
         progress: Called at the start and after every run.
@@ -154,13 +161,16 @@ def reproduce(
     """
     cells = plan(
         experiment, datasets=datasets, models=models, ps=ps, values=values, runs=runs,
-        seed=seed, epochs=epochs, patience=patience, split=split, root=root,
+        seed=seed, epochs=epochs, patience=patience, split=split, root=root, use_presets=use_presets,
     )  # fmt: skip
     kind, folder = EXPERIMENTS[experiment], Path(out)
-    graphs = {cell.dataset: cell.config for cell in reversed(cells)}
     order = list(dict.fromkeys(cell.dataset for cell in cells))
     # Before hours of work: a graph or a split that is not there.
-    facts = dict(zip(order, describe([_plain(graphs[name]) for name in order], folder), strict=True))
+    graphs = _graphs(cells)
+    facts = dict(zip(graphs, describe([*graphs.values()], folder), strict=True))
+    for name, fact in facts.items():
+        if experiment == "denoise" and not fact["binary_features"]:
+            raise ValueError(f"reproduce: denoise flips binary features, got {name}, whose are not")
     records = sweep(in_order(cells), folder, jobs=jobs, networks=kind.networks, progress=progress)
     scores = {cell: score(cell, records) for cell in cells}
     majority = {name: _majority(scores, name) for name in order}
@@ -177,9 +187,15 @@ def reproduce(
     return report.write()
 
 
-def _plain(config: TrainConfig) -> TrainConfig:
-    """The graph without noise."""
-    return replace(config, data_options={k: v for k, v in config.data_options.items() if k != "noise"})
+def _graphs(cells: Sequence[Cell]) -> dict[str, TrainConfig]:
+    """A configuration for every graph, by a name for people; presets may take one dataset in different ways."""
+    found: dict[str, TrainConfig] = {}
+    for cell in cells:
+        # Noise is what an experiment does to a graph.
+        options = {k: v for k, v in cell.config.data_options.items() if v and k != "noise"}
+        name = ", ".join([cell.dataset, *(k if v is True else f"{k} {_text(v)}" for k, v in options.items())])
+        found.setdefault(name, replace(cell.config, data_options=options))
+    return found
 
 
 def _majority(scores: Mapping[Cell, Score], dataset: str) -> float:
@@ -197,11 +213,18 @@ def _head(
     config = cells[0].config
     if command is not None:
         report.text(f"```\n{command}\n```")
+    elsewhere = sorted({cell.searched_on for cell in cells if cell.searched_on} - {config.split})
     report.text(
         f"Mean and standard deviation over {config.runs} run{'s' if config.runs > 1 else ''} (seeds {config.seed} to"
         f" {config.seed + config.runs - 1}), `{config.split}` split. The epoch is chosen by validation accuracy; test"
-        " nodes decide nothing. The paper's figures are those printed in its tables, under its split."
+        " nodes decide nothing" + ("" if elsewhere else ", for settings neither") + ". The paper's figures are those"
+        " printed in its tables, under its split."
     )
+    if elsewhere:
+        report.text(
+            f"Presets were searched on the {' and '.join(f'`{name}`' for name in elsewhere)} split: nodes that"
+            " validated settings there may be test nodes here."
+        )
     rows = []
     for name, fact in facts.items():
         parts = " / ".join(str(fact["split"][part]) for part in ("train", "val", "test"))
@@ -209,7 +232,8 @@ def _head(
         if fact["classes_in_no_mask"]:
             outside += f" ({fact['nodes_of_these']} nodes)"
         numbers = [str(fact[key]) for key in ("nodes", "edges", "features", "classes")]
-        rows.append([name, *numbers, f"{fact['homophily']:.2f}", parts, f"{majority[name]:.2f}", outside])
+        largest = f"{majority[fact['dataset']]:.2f}"
+        rows.append([name, *numbers, f"{fact['homophily']:.2f}", parts, largest, outside])
     header = ["graph", "nodes", "edges", "features", "classes", "homophily", "train / val / test"]
     report.table([*header, "largest test class (%)", "classes in no mask"], rows)
 

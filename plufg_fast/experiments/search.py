@@ -24,10 +24,11 @@ from torch_geometric.data import Data
 from ..data import HETEROPHILIC, OLD_CORNELL, csbm, load
 from ..framelets import Framelet
 from ..nn.conv import PLUFGConv
-from ..nn.models import option_names
+from ..nn.models import MODELS, option_names
 from ..nn.sparse import sparse_features
 from .records import Records, lock_of, mend
 from .train import (
+    NUMERICS,
     SAVE_EVERY,
     SCHEDULES,
     Epoch,
@@ -197,6 +198,22 @@ def apply(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
     return replace(config, **changed, model_options=model_options, data_options=data_options)
 
 
+def takes_whole_numbers(config: TrainConfig, name: str) -> bool:
+    """Whether a name of a :data:`Space` stands for a count."""
+    model = MODELS[config.model]
+    makers: list[Any] = [
+        TrainConfig,
+        model,
+        getattr(model, "conv_class", None),
+        csbm if config.dataset == "csbm" else load,
+    ]
+    for maker in makers:
+        item = None if maker is None else inspect.signature(maker).parameters.get(name)
+        if item is not None and item.kind is not item.VAR_KEYWORD:
+            return name == "patience" or type(item.default) is int
+    return False
+
+
 def _band(name: str) -> int:
     return int(name[2:]) if name.startswith("p.") else -1
 
@@ -245,7 +262,13 @@ def search(
     build_model(first, _graph(graphs, first))
     draw_split(first, 0, _graph(graphs, first))
     folder.mkdir(parents=True, exist_ok=True)
-    setup = {"config": {**asdict(config), "root": None}, "space": space, "method": method, "prune": prune}
+    setup = {
+        "config": {**asdict(config), "root": None},
+        "space": space,
+        "method": method,
+        "prune": prune,
+        "numerics": NUMERICS,
+    }
     with lock_of(folder / "search"):
         study = _open(optuna, folder / STORAGES[storage], config, prune, json.dumps(setup, sort_keys=True))
     records = Records(folder / "runs.jsonl")
@@ -349,7 +372,7 @@ def _open(optuna: Any, path: Path, config: TrainConfig, prune: bool, setup: str)
 
 def _flat(setup: dict[str, Any]) -> dict[str, Any]:
     inner = {f"{part}.{name}": value for part in ("config", "space") for name, value in setup[part].items()}
-    return {**inner, "method": setup["method"], "prune": setup["prune"]}
+    return {**inner, **{name: setup.get(name) for name in ("method", "prune", "numerics")}}
 
 
 class _JournalLock:
@@ -468,7 +491,7 @@ def _evaluate(
     try:
         if reported and trial.should_prune():
             raise optuna.TrialPruned
-        model = build_model(config, data)
+        model = _build(config, data)
         for run, (key, state) in enumerate(zip(keys, states, strict=True)):
             # Two trials may be the same configuration.
             with records.claim(key, wait=True):
@@ -498,7 +521,7 @@ def _evaluate(
     except optuna.TrialPruned:
         _remove(states)
         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-    except FloatingPointError as error:
+    except (FloatingPointError, _NoNetworkError) as error:
         _remove(states)
         trial.set_user_attr("error", str(error))
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
@@ -508,6 +531,17 @@ def _evaluate(
         trial.set_user_attr("val_loss", statistics.fmean(entry["val_loss"] for entry in entries))
         trial.set_user_attr("seconds", math.fsum(entry["seconds"] for entry in entries))
         study.tell(trial, mean)
+
+
+class _NoNetworkError(ValueError):
+    """Values that each may be right, and not together."""
+
+
+def _build(config: TrainConfig, data: Data) -> Any:
+    try:
+        return build_model(config, data)
+    except ValueError as error:
+        raise _NoNetworkError(str(error)) from None
 
 
 def _remove(states: Sequence[Path]) -> None:

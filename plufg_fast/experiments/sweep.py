@@ -24,14 +24,12 @@ from .train import (
     SAVE_EVERY,
     TrainConfig,
     build_model,
-    checkpoint,
     checkpoint_path,
     draw_split,
+    keep,
     load_data,
-    record,
     run_key,
     run_once,
-    save,
 )
 
 
@@ -88,9 +86,9 @@ def sweep(
     wanted = {run.key: run for run in runs}
     records = Records(folder / "results.jsonl")
     found = records.all()
-    left = [run for key, run in wanted.items() if not _is_done(found, folder, run, networks)]
+    left = [run for run in wanted.values() if not _is_done(found, folder, run, networks)]
     # What a process had saved that was killed just after its result was safe.
-    for key in wanted.keys() & found.keys():
+    for key in wanted.keys() - {run.key for run in left}:
         _state_path(folder, key).unlink(missing_ok=True)
     done, errors = len(wanted) - len(left), {}
 
@@ -99,13 +97,19 @@ def sweep(
             progress(Step(done, len(wanted), last))
 
     report(None)
-    work = partial(_work, folder, networks, save_every)
     with _workers(min(jobs, len(left))) as each:
-        for run, error in each(work, left):
-            if error is not None:
-                errors[run.key] = {"error": error}
-            done += 1
-            report(run.config)
+        # First all that nobody is at, then what others began and may have left.
+        for wait in (False, True):
+            busy = []
+            for run, (mine, error) in each(partial(_work, folder, networks, save_every, wait), left):
+                if not mine:
+                    busy.append(run)
+                    continue
+                if error is not None:
+                    errors[run.key] = {"error": error}
+                done += 1
+                report(run.config)
+            left = busy
     finished = records.all()
     return {key: errors[key] if key in errors else finished[key] for key in wanted}
 
@@ -176,16 +180,22 @@ def _is_done(found: dict[str, Any], folder: Path, run: Run, networks: bool) -> b
 
 def network_path(out: str | Path, run: Run) -> Path:
     """Where the network of a run is kept."""
-    return checkpoint_path(Path(out) / "networks", *run)
+    return checkpoint_path(_networks(Path(out)), *run)
 
 
-def _work(folder: Path, networks: bool, save_every: int, run: Run) -> str | None:
-    """Do one run unless it is on record; returns what went wrong with it."""
+def _networks(folder: Path) -> Path:
+    return folder / "networks"
+
+
+def _work(folder: Path, networks: bool, save_every: int, wait: bool, run: Run) -> tuple[bool, str | None]:
+    """Do one run unless it is on record; returns whether nobody else is at it, and what went wrong with it."""
     records, key = _records(folder / "results.jsonl"), run.key
-    with records.claim(key, wait=True):
+    with records.claim(key, wait) as mine:
+        if not mine:
+            return False, None
         # Somebody else may have been at it.
         if _is_done(records.all(), folder, run, networks):
-            return None
+            return True, None
         config = run.config
         data = _graph_of(config)
         model, masks = build_model(config, data), draw_split(config, run.run, data)
@@ -194,13 +204,10 @@ def _work(folder: Path, networks: bool, save_every: int, run: Run) -> str | None
             result = run_once(config, run.run, data, model, masks, state=state, save_every=save_every)
         except FloatingPointError as error:
             state.unlink(missing_ok=True)
-            return str(error)
-        # First the network, then the line that says that all of the run is there.
-        if networks:
-            save(network_path(folder, run), checkpoint(config, run.run, data, model, result))
-        records.append(key, record(config, run.run, masks, result))
+            return True, str(error)
+        keep(config, run.run, data, model, masks, result, records, _networks(folder) if networks else None)
         state.unlink(missing_ok=True)
-    return None
+    return True, None
 
 
 def _state_path(folder: Path, key: str) -> Path:
@@ -218,11 +225,17 @@ def _describe(config: TrainConfig) -> dict[str, Any]:
         "edges": data.num_edges,
         "features": data.num_features,
         "classes": int(data.y.max()) + 1,
+        "binary_features": _is_binary(data),
         "homophily": homophily(data.edge_index, data.y),
         "split": {part: int(mask.sum()) for part, mask in masks._asdict().items()},
         "classes_in_no_mask": outside,
         "nodes_of_these": sum(int((data.y == c).sum()) for c in outside),
     }
+
+
+def _is_binary(data: Data) -> bool:
+    values = data.x if data.x.layout == torch.strided else data.x.values()
+    return bool(((values == 0) | (values == 1)).all())
 
 
 def _graph_key(config: TrainConfig) -> str:

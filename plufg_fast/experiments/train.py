@@ -28,6 +28,9 @@ from .records import Records, key_of
 SCHEDULES: Final = ("constant", "cosine", "plateau")
 SAVE_EVERY: Final = 100
 """Epochs after which an unfinished fit is saved."""
+NUMERICS: Final = 2
+"""Raised by every change after which the same configuration gives other numbers: results of before are not taken for
+its results."""
 
 
 class Epoch(NamedTuple):
@@ -322,13 +325,10 @@ def train(
             state=state_of(run),
             save_every=save_every,
         )
-        # First the network, then the line that says that all of the run is there.
-        if checkpoints is not None:
-            save(checkpoint_path(checkpoints, config, run), checkpoint(config, run, data, model, result))
+        keep(config, run, data, model, masks[run], result, records, checkpoints)
         if records is None:
             results[run] = result
         else:
-            records.append(keys[run], record(config, run, masks[run], result))
             is_finished(run)  # what is on record counts, for the caller as for everybody
 
     # First all that nobody is at, then what others began and may have left.
@@ -363,6 +363,23 @@ def run_once(config: TrainConfig, run: int, data: Data, model: nn.Module, masks:
     )
 
 
+def keep(
+    config: TrainConfig,
+    run: int,
+    data: Data,
+    model: nn.Module,
+    masks: Split,
+    result: Result,
+    records: Records | None,
+    checkpoints: str | Path | None,
+) -> None:
+    """Write a finished run down: first the network, then the line that says that all of the run is there."""
+    if checkpoints is not None:
+        save(checkpoint_path(checkpoints, config, run), checkpoint(config, run, data, model, result))
+    if records is not None:
+        records.append(run_key(config, run), record(config, run, masks, result))
+
+
 def load_data(config: TrainConfig) -> Data:
     """The graph of a configuration."""
     if config.dataset.lower() == "csbm":
@@ -381,7 +398,7 @@ def run_key(config: TrainConfig, run: int) -> str:
     del identity["runs"], identity["root"]
     if config.dataset.lower() == "csbm":
         identity["data_options"] = {"seed": config.seed, **config.data_options}
-    return key_of({**identity, "seed": config.seed + run})
+    return key_of({**identity, "seed": config.seed + run, "numerics": NUMERICS})
 
 
 def record(config: TrainConfig, run: int, masks: Split, result: Result) -> dict[str, Any]:

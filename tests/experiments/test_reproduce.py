@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 import torch
-from killing import TABLE, Victim, reproduce_table
+from killing import TABLE, Victim, reproduce_and_wait, reproduce_table
 from webkb import write_webkb
 
 from plufg_fast import ops
@@ -269,6 +269,79 @@ def test_workers_share_the_runs_and_do_not_outlive_who_started_them(tmp_path, ro
     assert len(lines(folder)) == 12
 
 
+def test_a_second_process_takes_what_the_first_is_not_at(tmp_path, root):
+    first = Victim(reproduce_and_wait, root, tmp_path)
+    assert [first.hear(), first.hear()] == [0, "begun"]
+    second = Victim(reproduce_table, root, tmp_path, 1)
+    # All but the one run that it would have to wait for.
+    assert [second.hear() for _ in range(12)] == list(range(12))
+    (tmp_path / "go on").touch()
+    assert second.end()[1] == first.end()[1] == 0
+    assert len(lines(tmp_path)) == 12
+
+
+def test_a_run_whose_network_is_missing_goes_on_where_it_was_saved(tmp_path, root, monkeypatch):
+    cell = make_cells(["texas"], ["mlp"], [], runs=1, epochs=6, root=str(root))[0]
+    sweep.sweep(in_order([cell]), tmp_path)
+    once, epochs = sweep.run_once, []
+
+    def follow(stop):
+        def progress(epoch):
+            epochs.append(epoch.number)
+            if epoch.number == stop:
+                raise KeyboardInterrupt
+
+        return lambda *run, **options: once(*run, **options, progress=progress)
+
+    monkeypatch.setattr(sweep, "run_once", follow(stop=4))
+    with pytest.raises(KeyboardInterrupt):
+        sweep.sweep(in_order([cell]), tmp_path, networks=True, save_every=2)
+    monkeypatch.setattr(sweep, "run_once", follow(stop=None))
+    sweep.sweep(in_order([cell]), tmp_path, networks=True)
+    assert epochs == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("experiment", ["isomap", "convergence"])
+def test_presets_may_take_a_graph_in_different_ways(tmp_path, root, monkeypatch, experiment):
+    monkeypatch.setattr(presets, "FOLDER", tmp_path / "presets")
+    for model, undirected in (("pl-ufg1", True), ("pl-ufg2", False)):
+        preset = TrainConfig("texas", model, "released", data_options={"undirected": undirected})
+        presets.write(presets.path_of(f"texas/{model}"), preset, {})
+    looked = []
+    module = {"isomap": isomap, "convergence": convergence}[experiment]
+    name = {"isomap": "output_of_convolution", "convergence": "trace"}[experiment]
+    look = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *args: looked.append(args[-1].is_undirected()) or look(*args))
+    options = {"datasets": ["texas"], "models": ["pl-ufg1", "pl-ufg2"], "epochs": 1, "root": str(root)}
+    text = reproduce(experiment, tmp_path, ps=["1"], **options).read_text()
+    assert looked == [True, False]
+    assert "| texas, undirected | 60 |" in text
+    assert "| texas | 60 |" in text
+    # Nothing else was said of presets than that they are there.
+    assert "for settings neither" in text
+    text = reproduce(experiment, tmp_path, ps=["1"], split="random", **options).read_text()
+    assert "searched on the `released` split" in text
+    assert "for settings neither" not in text
+    assert "preset |" not in reproduce(experiment, tmp_path, ps=["1"], use_presets=False, **options).read_text()
+
+
+@pytest.mark.parametrize("experiment", ["isomap", "convergence"])
+def test_a_network_that_is_missing_costs_its_row_and_no_more(tmp_path, root, monkeypatch, experiment):
+    once = sweep.run_once
+
+    def diverge(config, *args, **options):
+        if config.model_options["p"] == 2.5:
+            raise FloatingPointError("loss inf")
+        return once(config, *args, **options)
+
+    monkeypatch.setattr(sweep, "run_once", diverge)
+    options = {"datasets": ["texas"], "models": ["pl-ufg2"], "epochs": 1, "root": str(root)}
+    text = reproduce(experiment, tmp_path, ps=["1", "2.5"], **options).read_text()
+    assert "| texas | pL-UFG2, p = 2.5 | loss not finite |" in text
+    assert f"]({experiment}-texas.png)" in text
+    assert "loss not finite" in reproduce(experiment, tmp_path / "none", ps=["2.5"], **options).read_text()
+
+
 @pytest.mark.parametrize(
     ("experiment", "change", "words"),
     [
@@ -281,6 +354,8 @@ def test_workers_share_the_runs_and_do_not_outlive_who_started_them(tmp_path, ro
         ("isomap", {"models": ["gcn"]}, "isomap is for pl-ufg1, pl-ufg2, pl-fufg, got gcn"),
         ("mu", {"models": ["mlp"]}, "mu is for pgnn, pl-ufg1"),
         ("denoise", {"datasets": ["csbm"]}, "flips binary features, got csbm"),
+        ("p", {"ps": ["1"]}, "p varies p itself"),
+        ("heterophilic", {"values": [1.0]}, "values are for the curves denoise, mu, p, got some for heterophilic"),
         ("heterophilic", {"jobs": 0}, "jobs >= 1, got 0"),
     ],
 )
