@@ -447,6 +447,12 @@ def search(
         bool, typer.Option("--per-band-p", help="Search one p for every band (pl-ufg1, pl-fufg).")
     ] = False,
     prune: Annotated[bool, typer.Option(help="Give up trials that stay below the median.")] = True,
+    finalists: Annotated[
+        int, typer.Option(min=1, help="So many of the best trials get --final-runs runs, and decide among themselves.")
+    ] = 5,
+    final_runs: Annotated[
+        int | None, typer.Option(min=1, help="Runs of the finalists.", show_default="as many as of all trials")
+    ] = None,
     storage: Annotated[str, typer.Option(help="Where the study is kept: journal or sqlite.")] = "journal",
     write_preset: Annotated[
         bool,
@@ -489,18 +495,19 @@ def search(
     """
     stdout, stderr = _consoles()
     with _readable(stderr):
-        from .experiments import presets
+        from .experiments import presets, spaces
         from .experiments import search as experiment
+        from .experiments.trials import best_of, draw, preset_facts, write_table
 
         config = _config(ctx)
         # What a preset says is where to start from, not what is fixed.
         said = replace(config, model_options=_model_options(ctx.params))
-        space = {} if only_vary else (experiment.grid if method == "grid" else experiment.wide)(said)
+        space = {} if only_vary else (spaces.grid if method == "grid" else spaces.wide)(said)
         fixed = {"hidden_channels" if name == "hidden" else name for name in _given(ctx)}
         space = {name: values for name, values in space.items() if name not in fixed}
         space |= _space(vary or [], config)
         if per_band_p:
-            space = experiment.per_band(config, space)
+            space = spaces.per_band(config, space)
         folder = out or Path("out/search") / f"{config.dataset}-{config.model}-{config.split}"
         with _bar(stderr, "{task.description}", "{task.completed} of {task.total} trials", "{task.fields[now]}") as bar:
             task = bar.add_task("loading", total=trials, now="")
@@ -525,14 +532,20 @@ def search(
                 progress=progress,
                 save_every=save_every,
             )
-        best = experiment.best_of(found)
+            final = found
+            if final_runs is not None and final_runs > config.runs:
+                config = replace(config, runs=final_runs)
+                final = experiment.confirm(
+                    found, folder, finalists=finalists, runs=final_runs, progress=progress, save_every=save_every
+                )
+        best = best_of(final)
         command = _command(ctx, leave_out=("root", "out", "write_preset", "save_every"))
-        experiment.write_table(found, folder / "trials.csv")
-        experiment.draw(found, folder / "search.png", command)
-        _report_search(stdout, config, found, folder)
+        write_table(found, folder / "trials.csv")
+        draw(found, folder / "search.png", command)
+        _report_search(stdout, config, found, final, folder)
         if best is None:
             raise ValueError("no trial came to its end")
-        facts = experiment.preset_facts(found, best, command)
+        facts = preset_facts(found, best, command)
         presets.write(folder / "preset.toml", best.config, facts)
         stdout.print(f"plufg train --preset {folder / 'preset.toml'}", soft_wrap=True)
         if write_preset:
@@ -545,7 +558,7 @@ def search(
 
 def _space(pairs: list[str], config: Any) -> dict[str, Any]:
     """What ``--vary`` says."""
-    from .experiments.search import Range, takes_whole_numbers
+    from .experiments.spaces import Range, takes_whole_numbers
 
     names = {"hidden": "hidden_channels", "normalize": "normalize_features"}
     space: dict[str, Any] = {}
@@ -587,16 +600,17 @@ def _command(ctx: typer.Context, leave_out: tuple[str, ...]) -> str:
     return shlex.join(words)
 
 
-def _report_search(console: Console, config: Any, trials: list[Any], folder: Path) -> None:
+def _report_search(console: Console, config: Any, trials: list[Any], final: list[Any], folder: Path) -> None:
     from collections import Counter
 
     from rich.table import Table
 
-    from .experiments.search import Trial
+    from .experiments.trials import Trial
 
     counts = Counter(trial.state for trial in trials)
-    table = Table(title=f"{config.model} on {config.dataset}, {config.split} split: the best of {len(trials)} trials")
-    complete = sorted((trial for trial in trials if trial.state == "complete"), key=Trial.rank)
+    title = f"{config.model} on {config.dataset}, {config.split} split: the best of {len(trials)} trials"
+    table = Table(title=f"{title}, {config.runs} run{'s' if config.runs > 1 else ''}")
+    complete = sorted((trial for trial in final if trial.state == "complete"), key=Trial.rank)
     for name in ("trial", "validation", "± std"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("configuration")

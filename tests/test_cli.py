@@ -200,6 +200,16 @@ def test_search_writes_a_preset_that_train_takes(invoke, tmp_path, monkeypatch):
     assert line["key"] in {run["key"] for run in runs}, "it is the very run that the search did"
 
 
+def test_finalists_of_a_search_make_the_preset(invoke, tmp_path):
+    from plufg_fast.experiments import presets
+
+    result = invoke(*SEARCH, "--final-runs", 3, "--finalists", 1)
+    assert result.exit_code == 0, result.output
+    assert "the best of 2 trials, 3 runs" in " ".join(result.stdout.split())
+    found = presets.read(str(tmp_path / "out" / "search" / "csbm-pgnn-random" / "preset.toml"))[1]
+    assert (found["runs"], found["trials"]) == (3, 2)
+
+
 def test_a_search_from_a_preset_varies_what_is_not_said(invoke, tmp_path):
     from plufg_fast.experiments import presets
     from plufg_fast.experiments.train import TrainConfig

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..data import DATASETS, OLD_CORNELL
 from ..nn.models import MODELS, option_names
 from . import presets
-from .search import grid, num_bands
+from .spaces import num_bands, with_middle_mu
 from .sweep import Run
 from .train import Result, TrainConfig, mean_and_std
 
@@ -165,18 +165,14 @@ def check_names(what: str, names: Iterable[str], known: Sequence[str]) -> None:
 def base_config(dataset: str, model: str, use_presets: bool = True, **changes: Any) -> tuple[TrainConfig, str | None]:
     """The configuration of a network on a graph, and the split on which its preset was found, if it has one.
 
-    Without a preset it is the default one, with the middle of the paper's grid as the mu of pL-UFG: 1 on homophilic
-    graphs, 20 on others.
+    Without a preset it is the default one (:func:`with_middle_mu`).
     """
     searched_on = None
     if use_presets and presets.path_of(f"{dataset}/{model}").is_file():
         config = presets.read(f"{dataset}/{model}")[0]
         searched_on = config.split
     else:
-        config = TrainConfig(dataset=dataset, model=model)
-        if model in OURS:
-            mus = grid(config)["mu"]
-            config = replace(config, model_options={"mu": mus[len(mus) // 2]})
+        config = with_middle_mu(TrainConfig(dataset=dataset, model=model))
     changes = {name: value for name, value in changes.items() if value is not None}
     if changes.get("split", config.split) != config.split:
         changes.setdefault("split_options", {})

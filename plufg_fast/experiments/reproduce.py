@@ -12,7 +12,7 @@ from ..data import HETEROPHILIC, HOMOPHILIC
 from . import convergence, curves, isomap, tables
 from .cells import BAND_P, LABELS, OTHER_P, OURS, PAPERS_P, Cell, Score, in_order, make_cells, score
 from .report import Report
-from .search import grid
+from .spaces import grid
 from .sweep import Progress, describe, sweep
 from .train import TrainConfig, mean_and_std
 

@@ -11,9 +11,10 @@ import torch
 from killing import Victim, search_trials
 
 from plufg_fast.data import csbm
-from plufg_fast.experiments import presets, search
-from plufg_fast.experiments.search import Range, Trial, apply, best_of, grid, importances, per_band, wide
+from plufg_fast.experiments import presets, search, spaces
+from plufg_fast.experiments.spaces import Range, apply, grid, per_band, wide
 from plufg_fast.experiments.train import TrainConfig
+from plufg_fast.experiments.trials import Trial, best_of, draw, importances, write_table
 from plufg_fast.nn.models import Dims
 
 CONFIG = TrainConfig(model="mlp", runs=2, epochs=6, data_options={"num_nodes": 60})
@@ -73,6 +74,20 @@ def test_p_per_band_has_one_value_for_every_band():
     assert [name for name in space if name.startswith("p")] == ["p.0", "p.1", "p.2"]
     found = apply(config, {"p.2": 3.0, "p.0": 1.0, "p.1": 2.0, "mu": 5.0})
     assert found.model_options == {"framelet": "haar", "levels": 2, "p": [1.0, 2.0, 3.0], "mu": 5.0}
+
+
+def test_a_search_begins_with_the_configuration_itself(tmp_path):
+    config = TrainConfig("chameleon", "pl-fufg", lr=0.3, model_options={"p": 2.25})
+    space = wide(config)
+    first = spaces.start(config, {**space, "undirected": [True, False], "p.0": Range(1.0, 2.0), "theta": ["band"]})
+    assert first["mu"] == 20.0, "the middle of the paper's grid"
+    assert (first["dropout"], first["steps"], first["degree"], first["hidden_channels"]) == (0.5, 4, 3, 32)
+    assert first["lr"] == 0.05, "the end of the range that is nearest"
+    assert first["p.0"] == 2.0
+    assert (first["undirected"], first["theta"]) == (True, "band")
+    found = search.search(replace(CONFIG, lr=0.02), SPACE, tmp_path, trials=2)
+    assert found[0].params == {"lr": 0.02, "hidden_channels": 4, "dropout": 0.5}
+    assert found[1].params != found[0].params
 
 
 def test_values_go_where_they_belong():
@@ -170,7 +185,7 @@ def test_values_that_do_not_go_together_fail_their_trial_and_no_more(tmp_path):
     [("p", False), ("mu", False), ("steps", True), ("hidden_channels", True), ("patience", True), ("lr", False)],
 )
 def test_counts_are_whole_and_nothing_else(name, whole):
-    assert search.takes_whole_numbers(TrainConfig(model="pl-ufg2"), name) == whole
+    assert spaces.takes_whole_numbers(TrainConfig(model="pl-ufg2"), name) == whole
 
 
 def test_a_loss_that_is_not_finite_fails_its_trial_and_no_more(tmp_path, monkeypatch):
@@ -300,9 +315,9 @@ def test_importance_finds_what_decides():
 @pytest.mark.parametrize("count", [0, 1, 20])
 def test_pictures_and_tables_are_made_of_any_number_of_trials(tmp_path, count):
     trials = made_up(count)
-    search.draw(trials, tmp_path / "search.png", "a search")
+    draw(trials, tmp_path / "search.png", "a search")
     assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
-    search.write_table(trials, tmp_path / "trials.csv")
+    write_table(trials, tmp_path / "trials.csv")
     with (tmp_path / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
     values = [float(row["val_accuracy"]) for row in rows]
@@ -356,6 +371,36 @@ def test_a_preset_that_is_none_is_refused(tmp_path, text, words):
 def test_an_unknown_preset_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match=r"no 'cora/gnc'; there are .*files of one's own"):
         presets.read("cora/gnc")
+
+
+def test_finalists_with_more_runs_decide_among_themselves(tmp_path):
+    config = replace(CONFIG, runs=1)
+    found = search.search(config, GRID, tmp_path, method="grid", prune=False)
+    final = search.confirm(found, tmp_path, finalists=2, runs=3)
+    best = sorted(found, key=Trial.rank)[:2]
+    assert [trial.number for trial in final] == [trial.number for trial in best]
+    assert runs(tmp_path) == sorted([(t.number, 0) for t in found] + [(t.number, r) for t in best for r in (1, 2)])
+    entries = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    for trial in final:
+        mine = [entry["val_accuracy"] for entry in entries if entry["trial"] == trial.number]
+        assert trial.val_accuracy == pytest.approx(sum(mine) / 3)
+        assert trial.config.runs == 3
+    assert search.confirm(found, tmp_path, finalists=2, runs=3) == final, "read, not done again"
+
+
+def test_a_finalist_whose_loss_is_not_finite_is_out(tmp_path, monkeypatch):
+    found = search.search(replace(CONFIG, runs=1), GRID, tmp_path, method="grid", prune=False)
+    once, first = search.run_once, min(found, key=Trial.rank)
+
+    def diverge(config, run, *args, **options):
+        if config.lr == first.config.lr and config.hidden_channels == first.config.hidden_channels:
+            raise FloatingPointError("loss inf")
+        return once(config, run, *args, **options)
+
+    monkeypatch.setattr(search, "run_once", diverge)
+    final = search.confirm(found, tmp_path, finalists=3, runs=2)
+    assert len(final) == 2
+    assert first.number not in {trial.number for trial in final}
 
 
 def test_every_preset_of_the_package_builds_and_names_its_score_and_command():
