@@ -217,7 +217,7 @@ def _head(
     report.text(
         f"Mean and standard deviation over {config.runs} run{'s' if config.runs > 1 else ''} (seeds {config.seed} to"
         f" {config.seed + config.runs - 1}), `{config.split}` split. The epoch is chosen by validation accuracy; test"
-        " nodes decide nothing" + ("" if elsewhere else ", for settings neither") + ". The paper's figures are those"
+        " nodes decide nothing" + ("" if elsewhere else ", settings included") + ". The paper's figures are those"
         " printed in its tables, under its split."
     )
     if elsewhere:

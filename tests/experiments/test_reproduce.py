@@ -318,10 +318,10 @@ def test_presets_may_take_a_graph_in_different_ways(tmp_path, root, monkeypatch,
     assert "| texas, undirected | 60 |" in text
     assert "| texas | 60 |" in text
     # Nothing else was said of presets than that they are there.
-    assert "for settings neither" in text
+    assert "settings included" in text
     text = reproduce(experiment, tmp_path, ps=["1"], split="random", **options).read_text()
     assert "searched on the `released` split" in text
-    assert "for settings neither" not in text
+    assert "settings included" not in text
     assert "preset |" not in reproduce(experiment, tmp_path, ps=["1"], use_presets=False, **options).read_text()
 
 
