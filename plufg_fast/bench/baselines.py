@@ -32,6 +32,22 @@ def gather_sum(x: Tensor, g: Graph) -> Tensor:
     return out
 
 
+def step_in_cache(g: Graph, p: float, mu: float) -> Callable[[Tensor, Tensor], Tensor]:
+    """The p-step of f and y along as many edges as g has, whose neighbours are 64 rows that stay in the first cache.
+
+    It costs what the arithmetic costs: no step along the edges of g can be faster, wherever its rows lie.
+    """
+    edges = g.rowptr, g.col % min(64, g.num_nodes), None
+    scale, exponent, source = g.values(torch.float32)[1], torch.tensor([p]), torch.tensor([mu])
+
+    def step(f: Tensor, y: Tensor) -> Tensor:
+        signals = f.unsqueeze(1), y.unsqueeze(1)
+        out: Tensor = torch.ops.plufg.plap_step(*signals, *edges, *edges, scale, exponent, source, 0.0, 0, 0.0)[0]
+        return out.squeeze(1)
+
+    return step
+
+
 def adjacency_values(g: Graph, dtype: torch.dtype) -> Tensor:
     """The stored entries of ``D^-1/2 W D^-1/2``, 0 for self-loops."""
     weight, _, dinv = g.values(dtype)

@@ -28,7 +28,7 @@ from .records import Records, key_of
 SCHEDULES: Final = ("constant", "cosine", "plateau")
 SAVE_EVERY: Final = 100
 """Epochs after which an unfinished fit is saved."""
-NUMERICS: Final = 2
+NUMERICS: Final = 3
 """Raised by every change after which the same configuration gives other numbers: results of before are not taken for
 its results."""
 

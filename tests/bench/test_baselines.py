@@ -4,11 +4,13 @@ import graphs
 import pytest
 import torch
 
-from plufg_fast import Framelet, Graph, ops
+from plufg_fast import Framelet, Graph, Penalty, ops
 from plufg_fast.bench import baselines, parity
 from plufg_fast.bench.graphs import KINDS, labelled, power_law, short_count
 from plufg_fast.nn import PLUFGConv
 from plufg_fast.nn.models import PLUFG
+from plufg_fast.ops.plap import reference
+from plufg_fast.ops.plap.reference import Edges
 
 SMALL = power_law(60, 400)
 
@@ -34,6 +36,15 @@ def test_the_bare_gather_is_the_sum_over_neighbours() -> None:
     ones = baselines.csr(SMALL.rowptr, SMALL.col, torch.ones(SMALL.num_edges), SMALL.num_nodes)
     torch.testing.assert_close(baselines.gather_sum(x, SMALL), ones @ x)
     assert parity.error([ones @ x], [parity.expected_sum(x, SMALL, normalised=False)]) < 1e-6
+
+
+def test_the_step_in_the_first_cache_is_a_step_over_as_many_edges() -> None:
+    g = power_law(200, 2_000)
+    f, y = signals(g, 8)
+    edges = Edges.from_csr(g.rowptr, g.col % 64, None, g.values(torch.float32)[1])
+    p, mu = torch.tensor([1.5]), torch.tensor([0.7])
+    expected = reference.step(f.unsqueeze(1), y.unsqueeze(1), edges, p, mu, Penalty("power"), 0.0).squeeze(1)
+    torch.testing.assert_close(baselines.step_in_cache(g, 1.5, 0.7)(f, y), expected)
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3])

@@ -99,6 +99,44 @@ def test_unrolled_solve_in_every_argument(kind: str, mode: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "needed", [(True, True, True), (True, False, False), (False, True, False), (False, False, True)]
+)
+@pytest.mark.parametrize("warmup", [0, 3])
+@pytest.mark.parametrize("penalty", ["power", "rtv"])
+def test_unrolled_solve_is_a_chain_of_single_steps(penalty: str, warmup: int, needed: tuple[bool, bool, bool]) -> None:
+    # Steps may share a node of autograd, which sums what each passes on and drops what nobody needs.
+    g = graphs.graph("directed_weighted_loops")
+    values = leaf(11, 2, 3), exponents(1.4, 2.3), exponents(0.5, 1.5)
+    y, p, mu = (v.detach().requires_grad_(need) for v, need in zip(values, needed, strict=True))
+    wanted = [v for v in (y, p, mu) if v.requires_grad]
+    together = ops.plap_solve(y, g, p, mu, penalty, warmup=warmup, steps=3)
+    f = y
+    with torch.no_grad():
+        for _ in range(warmup):
+            f = ops.plap_step(f, y, g, p, mu, penalty)
+    for _ in range(3):
+        f = ops.plap_step(f, y, g, p, mu, penalty)
+    assert torch.equal(together, f)
+    grad = torch.randn_like(f).transpose(1, 2).contiguous().transpose(1, 2)
+    found, expected = (torch.autograd.grad(out, wanted, grad) for out in (together, f))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-14)
+
+
+def test_second_derivatives_are_refused_or_right(plap_backend: str) -> None:
+    g = graphs.graph("weighted", num_nodes=7)
+    solvers = (lambda y: ops.plap_step(y, y, g, 1.5, 0.7), lambda y: ops.plap_solve(y, g, 1.5, 0.7, warmup=0, steps=2))
+    for solve in solvers:
+        y = leaf(7, 2)
+        (grad,) = torch.autograd.grad(solve(y).square().sum(), y, create_graph=True)
+        if plap_backend == "reference":
+            assert torch.autograd.gradgradcheck(solve, (y,))
+        else:
+            with pytest.raises(RuntimeError, match="differentiate twice"):
+                grad.square().sum().backward()
+
+
 @pytest.mark.parametrize("penalty", ["power", "rtv"])
 def test_irls_solve_in_every_argument(penalty: str) -> None:
     g = graphs.graph("self_loops", num_nodes=7)

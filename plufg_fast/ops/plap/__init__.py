@@ -116,8 +116,10 @@ def plap_solve(
     silent = warmup if grad == "unroll" else warmup + steps - 1
     f, taken = solvers.iterate(y, problem, silent, tol) if silent else (y, y.new_zeros((), dtype=torch.int64))
     if grad == "unroll":
-        for _ in range(steps):
-            before, f = f, problem.step(f, y)
+        apart = 1 if return_info else steps
+        if apart < steps:
+            f = problem.steps(f, y, steps - apart)
+        before, f = f, problem.steps(f, y, apart)
     else:
         steps, before = 1, f.detach()
         # Differentiating through the Jacobi step is right whatever solver found its fixed point.

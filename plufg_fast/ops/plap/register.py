@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def attach(namespace: str) -> None:
     """Give the operators of a namespace their shapes and gradients."""
     kernels = getattr(torch.ops, namespace)
 
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
         return _backward(kernels.plap_step_backward, ctx, grad)
 
@@ -54,13 +56,45 @@ def _backward(step_backward: Any, ctx: Any, grad: Tensor | None) -> tuple[Tensor
     needs = ctx.needs_input_grad
     df = dy = dp = dmu = None
     if grad is not None:
-        grad = grad.contiguous()
-        needs_f, needs_y, needs_p, needs_mu = needs[0], needs[1], needs[-5], needs[-4]
-        if needs_f or needs_p:
-            df, rows = step_backward(grad, f, out, a, norm, *graph, dinv, p, *ctx.penalty, needs_p)
-            dp = rows.sum(0) if needs_p else None
-        if needs_y:
-            dy = ((2 * mu * a).unsqueeze(-1) * grad).to(y.dtype)
-        if needs_mu:
-            dmu = 2 * (a * (grad.to(a.dtype) * (y.to(a.dtype) - out)).sum(-1)).sum(0)
+        wanted = needs[0], needs[1], needs[-5], needs[-4]
+        fixed = (*graph, dinv, p, *ctx.penalty)
+        df, dy, dp, dmu = step_gradients(step_backward, grad, wanted, f, y, mu, out, a, norm, fixed)
     return df, dy, *[None] * len(graph), None, dp, dmu, None, None, None
+
+
+def step_gradients(
+    step_backward: Any,
+    grad: Tensor,
+    wanted: tuple[bool, bool, bool, bool],
+    f: Tensor,
+    y: Tensor,
+    mu: Tensor,
+    out: Tensor,
+    a: Tensor,
+    norm: Tensor,
+    fixed: tuple[Any, ...],
+) -> list[Tensor | None]:
+    """What a step passes on to f, y, p and mu, None where it is not wanted.
+
+    Args:
+        step_backward: the operator.
+        grad: the gradient of ``out``.
+        wanted: of which of the four.
+        f: what the step started from.
+        y: the source.
+        mu: its weight.
+        out: what the step returned, and with it
+        a: the scale of every row and
+        norm: the norms of the nodes.
+        fixed: graph, degrees, p and penalty, as the operator takes them.
+    """
+    grad = grad.contiguous()
+    df = dy = dp = dmu = None
+    if wanted[0] or wanted[2]:
+        df, rows = step_backward(grad, f, out, a, norm, *fixed, wanted[2])
+        dp = rows.sum(0) if wanted[2] else None
+    if wanted[1]:
+        dy = ((2 * mu * a).unsqueeze(-1) * grad).to(y.dtype)
+    if wanted[3]:
+        dmu = 2 * (a * (grad.to(a.dtype) * (y.to(a.dtype) - out)).sum(-1)).sum(0)
+    return [df, dy, dp, dmu]

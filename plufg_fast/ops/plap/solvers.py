@@ -14,10 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ...penalties import FORMULAS, Penalty
 from . import reference
 from .reference import Edges
+from .register import step_gradients
 
 # Bound of the inner iterations; those that are well posed end after a few dozen.
 _MOST_STEPS: Final = 1000
@@ -96,6 +98,50 @@ class Problem(NamedTuple):
             solved: Tensor = torch.ops.plufg.plap_linear(m, y, self.rowptr, self.col, self.dinv, self.mu)
             return solved
         return reference.step(f, y, self.edges, self.p, self.mu, penalty, self.eps)
+
+    def steps(self, f: Tensor, y: Tensor, count: int) -> Tensor:
+        """That many differentiable steps."""
+        if self.backend == "reference" or torch.compiler.is_compiling():
+            for _ in range(count):
+                f = self.step(f, y)
+            return f
+        y, p, mu = y.contiguous(), self.p.contiguous(), self.mu.contiguous()
+        out: Tensor = _Steps.apply(f.contiguous(), y, p, mu, self, count)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _Steps(torch.autograd.Function):
+    """Several steps as one node of autograd: on a small graph a node for each takes longer than the steps do.
+
+    `torch.compile` makes one of its own out of single steps.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, y: Tensor, p: Tensor, mu: Tensor, problem: Problem, count: int) -> Tensor:
+        kernels, graph, dinv, options = problem.kernels, problem.graph, problem.dinv, problem.options
+        kept = []
+        for _ in range(count):
+            out, a, norm = kernels.plap_step(f, y, *graph, dinv, p, mu, *options)
+            kept += [f, a, norm]
+            f = out
+        ctx.save_for_backward(y, mu, *kept, f)
+        ctx.step_backward, ctx.fixed = kernels.plap_step_backward, (*graph, dinv, p.detach(), *options)
+        return f
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        y, mu, *kept, out = ctx.saved_tensors
+        needs_f, *needs = ctx.needs_input_grad[:4]
+        grad: Any = grads[0]
+        sums: list[Any] = [None, None, None]  # of y, p and mu
+        for k in range(len(kept) - 3, -1, -3):
+            f, a, norm = kept[k : k + 3]
+            wanted = (k > 0 or needs_f, *needs)
+            grad, *parts = step_gradients(ctx.step_backward, grad, wanted, f, y, mu, out, a, norm, ctx.fixed)
+            sums = [part if total is None else total.add_(part) for total, part in zip(sums, parts, strict=True)]
+            out = f
+        return grad, *sums, None, None
 
 
 def _warn_unconverged(what: str, reached: float, goal: float) -> None:
