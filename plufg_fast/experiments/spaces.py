@@ -61,6 +61,8 @@ def wide(config: TrainConfig) -> Space:
         "mu": Range(0.1, 100.0, log=True) if _is_heterophilic(config) else Range(0.02, 10.0, log=True),
         "steps": Range(1, 8),
         "degree": Range(2, 7),
+        "framelet": ["linear", "quadratic"],
+        "levels": Range(1, 2),
         "scale": ["fit", "none"],
         "theta": ["node", "channel", "band"],
         "dropout": Range(0.0, 0.9),
@@ -98,9 +100,9 @@ def per_band(config: TrainConfig, space: Space) -> Space:
         raise ValueError(f"search: p per band is for pl-ufg1 and pl-fufg, which smooth every band, got {config.model}")
     if "p" not in space:
         raise ValueError("search: p per band needs a p that varies, got one that is fixed")
-    space = dict(space)
-    values = space.pop("p")
-    return {**{f"p.{band}": values for band in range(num_bands(config))}, **space}
+    # What decides the number of bands cannot vary beside them.
+    rest = {name: options for name, options in space.items() if name not in ("p", "framelet", "levels")}
+    return {**{f"p.{band}": space["p"] for band in range(num_bands(config))}, **rest}
 
 
 def num_bands(config: TrainConfig) -> int:

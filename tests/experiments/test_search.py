@@ -74,6 +74,9 @@ def test_p_per_band_has_one_value_for_every_band():
     assert [name for name in space if name.startswith("p")] == ["p.0", "p.1", "p.2"]
     found = apply(config, {"p.2": 3.0, "p.0": 1.0, "p.1": 2.0, "mu": 5.0})
     assert found.model_options == {"framelet": "haar", "levels": 2, "p": [1.0, 2.0, 3.0], "mu": 5.0}
+    config = TrainConfig(model="pl-fufg")
+    assert {"framelet", "levels"} <= {*wide(config)}
+    assert not {"framelet", "levels"} & {*per_band(config, wide(config))}, "they decide how many bands there are"
 
 
 def test_a_search_begins_with_the_configuration_itself(tmp_path):
