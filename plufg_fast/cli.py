@@ -553,7 +553,8 @@ def search(
             if presets.write_better(presets.path_of(name), best.config, facts):
                 stdout.print(f"plufg train --preset {name}")
             else:
-                stdout.print(f"{name} stays as it is: its validation accuracy is no lower", soft_wrap=True)
+                kept = "it is by more runs, or no worse on the validation nodes"
+                stdout.print(f"{name} stays as it is: {kept}", soft_wrap=True)
 
 
 def _space(pairs: list[str], config: Any) -> dict[str, Any]:
