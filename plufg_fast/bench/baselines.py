@@ -35,7 +35,7 @@ def gather_sum(x: Tensor, g: Graph) -> Tensor:
 def step_in_cache(g: Graph, p: float, mu: float) -> Callable[[Tensor, Tensor], Tensor]:
     """The p-step of f and y along as many edges as g has, whose neighbours are 64 rows that stay in the first cache.
 
-    It costs what the arithmetic costs: no step along the edges of g can be faster, wherever its rows lie.
+    It costs what the arithmetic costs: the same instructions along the edges of g cannot be faster.
     """
     edges = g.rowptr, g.col % min(64, g.num_nodes), None
     scale, exponent, source = g.values(torch.float32)[1], torch.tensor([p]), torch.tensor([mu])

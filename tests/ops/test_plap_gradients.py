@@ -124,6 +124,20 @@ def test_unrolled_solve_is_a_chain_of_single_steps(penalty: str, warmup: int, ne
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-14)
 
 
+def test_an_exponent_that_changes_before_backward_is_noticed_or_does_no_harm(plap_backend: str) -> None:
+    g = graphs.graph("weighted", num_nodes=7)
+    y, p = leaf(7, 2), exponents(1.5)
+    out = ops.plap_solve(y, g, p, 0.7, steps=2).sum()
+    (expected,) = torch.autograd.grad(out, y, retain_graph=True)
+    with torch.no_grad():
+        p.mul_(2)
+    if plap_backend == "reference":  # which keeps what it made of p
+        assert torch.equal(torch.autograd.grad(out, y)[0], expected)
+    else:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.backward()
+
+
 def test_second_derivatives_are_refused_or_right(plap_backend: str) -> None:
     g = graphs.graph("weighted", num_nodes=7)
     solvers = (lambda y: ops.plap_step(y, y, g, 1.5, 0.7), lambda y: ops.plap_solve(y, g, 1.5, 0.7, warmup=0, steps=2))

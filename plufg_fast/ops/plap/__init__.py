@@ -116,6 +116,7 @@ def plap_solve(
     silent = warmup if grad == "unroll" else warmup + steps - 1
     f, taken = solvers.iterate(y, problem, silent, tol) if silent else (y, y.new_zeros((), dtype=torch.int64))
     if grad == "unroll":
+        # The last step by itself where somebody asks how much it changed.
         apart = 1 if return_info else steps
         if apart < steps:
             f = problem.steps(f, y, steps - apart)

@@ -106,7 +106,7 @@ class Problem(NamedTuple):
                 f = self.step(f, y)
             return f
         y, p, mu = y.contiguous(), self.p.contiguous(), self.mu.contiguous()
-        out: Tensor = _Steps.apply(f.contiguous(), y, p, mu, self, count)  # type: ignore[no-untyped-call]
+        out: Tensor = _Steps.apply(f.contiguous(), y, p, mu, self.detached(), count)  # type: ignore[no-untyped-call]
         return out
 
 
@@ -118,27 +118,30 @@ class _Steps(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, f: Tensor, y: Tensor, p: Tensor, mu: Tensor, problem: Problem, count: int) -> Tensor:
-        kernels, graph, dinv, options = problem.kernels, problem.graph, problem.dinv, problem.options
-        kept = []
+        ctx.problem = problem
+        kept: list[Tensor] = []
         for _ in range(count):
-            out, a, norm = kernels.plap_step(f, y, *graph, dinv, p, mu, *options)
-            kept += [f, a, norm]
+            out, a, norm = problem.kernels.plap_step(f, y, *problem.graph, problem.dinv, p, mu, *problem.options)
+            if any(ctx.needs_input_grad):
+                kept += [f, a, norm]
             f = out
-        ctx.save_for_backward(y, mu, *kept, f)
-        ctx.step_backward, ctx.fixed = kernels.plap_step_backward, (*graph, dinv, p.detach(), *options)
+        ctx.save_for_backward(y, p, mu, *kept, f)
         return f
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        y, mu, *kept, out = ctx.saved_tensors
+        y, p, mu, *kept, out = ctx.saved_tensors
+        problem: Problem = ctx.problem
+        fixed = (*problem.graph, problem.dinv, p, *problem.options)
         needs_f, *needs = ctx.needs_input_grad[:4]
         grad: Any = grads[0]
         sums: list[Any] = [None, None, None]  # of y, p and mu
         for k in range(len(kept) - 3, -1, -3):
             f, a, norm = kept[k : k + 3]
             wanted = (k > 0 or needs_f, *needs)
-            grad, *parts = step_gradients(ctx.step_backward, grad, wanted, f, y, mu, out, a, norm, ctx.fixed)
+            arguments = (grad, wanted, f, y, mu, out, a, norm, fixed)
+            grad, *parts = step_gradients(problem.kernels.plap_step_backward, *arguments)
             sums = [part if total is None else total.add_(part) for total, part in zip(sums, parts, strict=True)]
             out = f
         return grad, *sums, None, None
