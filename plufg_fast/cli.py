@@ -447,6 +447,20 @@ def search(
         bool, typer.Option("--per-band-p", help="Search one p for every band (pl-ufg1, pl-fufg).")
     ] = False,
     prune: Annotated[bool, typer.Option(help="Give up trials that stay below the median.")] = True,
+    similar: Annotated[
+        bool,
+        typer.Option(
+            "--similar",
+            help="First try the presets of this model on the other graphs of this kind (homo-, heterophilic).",
+        ),
+    ] = False,
+    cross_validate: Annotated[
+        bool,
+        typer.Option(
+            "--cross-validate",
+            help="Let run r validate on the r-th fold of training and validation nodes: for graphs with few of them.",
+        ),
+    ] = False,
     finalists: Annotated[
         int, typer.Option(min=1, help="So many of the best trials get --final-runs runs, and decide among themselves.")
     ] = 5,
@@ -508,6 +522,9 @@ def search(
         space |= _space(vary or [], config)
         if per_band_p:
             space = spaces.per_band(config, space)
+        split_options = config.split_options
+        if cross_validate:
+            config = replace(config, split_options={**split_options, "cross_validate": True})
         folder = out or Path("out/search") / f"{config.dataset}-{config.model}-{config.split}"
         with _bar(stderr, "{task.description}", "{task.completed} of {task.total} trials", "{task.fields[now]}") as bar:
             task = bar.add_task("loading", total=trials, now="")
@@ -529,6 +546,7 @@ def search(
                 trials=trials,
                 storage=storage,
                 prune=prune,
+                starts=presets.of_similar_graphs(config) if similar else (),
                 progress=progress,
                 save_every=save_every,
             )
@@ -546,11 +564,12 @@ def search(
         if best is None:
             raise ValueError("no trial came to its end")
         facts = preset_facts(found, best, command)
-        presets.write(folder / "preset.toml", best.config, facts)
+        chosen = replace(best.config, split_options=split_options)
+        presets.write(folder / "preset.toml", chosen, facts)
         stdout.print(f"plufg train --preset {folder / 'preset.toml'}", soft_wrap=True)
         if write_preset:
             name = f"{config.dataset}/{config.model}"
-            if presets.write_better(presets.path_of(name), best.config, facts):
+            if presets.write_better(presets.path_of(name), chosen, facts):
                 stdout.print(f"plufg train --preset {name}")
             else:
                 kept = "it is by more runs, or no worse on the validation nodes"

@@ -14,7 +14,7 @@ from torch_geometric.utils import contains_self_loops, is_undirected
 from webkb import write_webkb
 
 from plufg_fast import data as datasets
-from plufg_fast.data import csbm, homophily, load, majority_accuracy, split
+from plufg_fast.data import csbm, fold, homophily, load, majority_accuracy, split
 
 DATA = Path(os.environ.get("PLUFG_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no datasets: set PLUFG_DATA ({DATA} is missing)")
@@ -148,6 +148,20 @@ def test_a_class_as_large_as_its_quotas_is_dropped_too():
     with pytest.warns(UserWarning, match="class 1 in no mask"):
         masks = split(Data(y=y, x=torch.zeros(100, 1)), "released", rates=(0.4, 0.2))
     assert counts(masks) == [20, 10, 40]
+
+
+def test_folds_validate_every_known_node_once_and_leave_test_nodes_alone(labelled):
+    masks = split(labelled, "random", rates=(0.6, 0.2))
+    folds = [fold(masks, labelled.y, number) for number in range(5)]
+    for other in folds:
+        assert counts(other) == counts(masks)
+        assert torch.equal(other.test, masks.test)
+        for part, before in zip(other, masks, strict=True):
+            assert torch.equal(labelled.y[part].bincount(), labelled.y[before].bincount())
+    times = torch.stack([other.val for other in folds[:4]]).long().sum(dim=0)
+    assert torch.equal(times, (masks.train | masks.val).long()), "4 folds of 3 to 1 parts are a partition"
+    assert torch.equal(folds[4].val, folds[0].val), "the order begins again"
+    assert not torch.equal(fold(masks, labelled.y, 0, seed=1).val, folds[0].val)
 
 
 def test_fixed_splits_are_read_from_the_graph(labelled):

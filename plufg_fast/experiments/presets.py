@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
+from ..data import HETEROPHILIC, HOMOPHILIC
 from .train import TrainConfig
 
 FOLDER: Final = Path(__file__).parent / "presets"
@@ -47,6 +48,13 @@ def read(preset: str) -> tuple[TrainConfig, dict[str, Any]]:
         wrong = f"unknown {', '.join(unknown)}" if unknown else "no dataset and model"
         raise ValueError(f"preset: {path}: {wrong}; expected the fields {', '.join(sorted(known_fields))}")
     return TrainConfig(**content), found
+
+
+def of_similar_graphs(config: TrainConfig) -> list[TrainConfig]:
+    """The presets of the same network on the other graphs of the same kind, homophilic or heterophilic."""
+    kinds = [kind for kind in (HOMOPHILIC, HETEROPHILIC) if config.dataset in kind]
+    others = [f"{name}/{config.model}" for kind in kinds for name in kind if name != config.dataset]
+    return [read(preset)[0] for preset in others if path_of(preset).is_file()]
 
 
 def write(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> None:

@@ -63,6 +63,7 @@ def search(
     trials: int = 100,
     storage: str = "journal",
     prune: bool = True,
+    starts: Sequence[TrainConfig] = (),
     progress: Callable[[Step], object] | None = None,
     save_every: int = SAVE_EVERY,
 ) -> list[Trial]:
@@ -81,6 +82,8 @@ def search(
         trials: How many there are to be in the end, by all calls and processes together.
         storage: ``"journal"``, a file that is only ever appended to, or ``"sqlite"``.
         prune: Whether to give up trials that stay below the median of the others.
+        starts: Configurations that are tried next to the first, as near as the space has them, where ``method`` is
+            not ``"grid"``: what did well elsewhere.
         progress: Called after every epoch.
         save_every: Epochs after which an unfinished run is saved.
 
@@ -91,8 +94,14 @@ def search(
     optuna = _optuna()
     folder = Path(out)
     points = _points(space, config.seed) if method == "grid" else []
+    first_points: list[dict[str, Any]] = []
     if method == "grid":
         trials = min(trials, len(points))
+    else:
+        for item in (config, *starts):
+            point = start(item, space)
+            if point not in first_points:
+                first_points.append(point)
     graphs: dict[str, Data] = {}
     # A mistake shows before anything is written.
     first = apply(config, points[0] if points else _propose(optuna, [], space, "random", config.seed))
@@ -105,6 +114,7 @@ def search(
         "method": method,
         "prune": prune,
         "numerics": NUMERICS,
+        "starts": first_points[1:],
     }
     with lock_of(folder / "search"):
         study = _open(optuna, folder / STORAGES[storage], config, prune, json.dumps(setup, sort_keys=True))
@@ -115,8 +125,8 @@ def search(
             return None
         if method == "grid":
             return points[len(before)]
-        if not before:
-            return start(config, space)
+        if len(before) < len(first_points):
+            return first_points[len(before)]
         return _propose(optuna, before, space, method, config.seed)
 
     while True:
@@ -253,7 +263,7 @@ def _open(optuna: Any, path: Path, config: TrainConfig, prune: bool, setup: str)
 
 def _flat(setup: dict[str, Any]) -> dict[str, Any]:
     inner = {f"{part}.{name}": value for part in ("config", "space") for name, value in setup[part].items()}
-    return {**inner, **{name: setup.get(name) for name in ("method", "prune", "numerics")}}
+    return {**inner, **{name: setup.get(name) for name in ("method", "prune", "numerics", "starts")}}
 
 
 class _JournalLock:

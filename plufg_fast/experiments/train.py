@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from ..data import Split, csbm, load, majority_accuracy, split
+from ..data import Split, csbm, fold, load, majority_accuracy, split
 from ..nn.conv.base import Exponent
 from ..nn.models import Dims, build
 from ..nn.sparse import sparse_features
@@ -83,7 +83,7 @@ class TrainConfig:
     model_options: dict[str, Any] = field(default_factory=dict)
     # Keywords of data.csbm or data.load.
     data_options: dict[str, Any] = field(default_factory=dict)
-    # Keywords of data.split.
+    # Keywords of data.split; with cross_validate=True run r takes the r-th data.fold of what that gives.
     split_options: dict[str, Any] = field(default_factory=dict)
     root: str | None = None
 
@@ -344,7 +344,10 @@ def train(
 def draw_split(config: TrainConfig, run: int, data: Data) -> Split:
     """The nodes that a run trains, validates and tests on."""
     seed = None if config.split == "released" else config.seed + run
-    return split(data, config.split, seed, **config.split_options)
+    options = dict(config.split_options)
+    cross_validate = options.pop("cross_validate", False)
+    masks = split(data, config.split, seed, **options)
+    return fold(masks, data.y, run, config.seed) if cross_validate else masks
 
 
 def run_once(config: TrainConfig, run: int, data: Data, model: nn.Module, masks: Split, **options: Any) -> Result:

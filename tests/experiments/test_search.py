@@ -93,6 +93,37 @@ def test_a_search_begins_with_the_configuration_itself(tmp_path):
     assert found[1].params != found[0].params
 
 
+def test_what_did_well_elsewhere_is_tried_next_and_once(tmp_path):
+    starts = [replace(CONFIG, lr=0.03), replace(CONFIG, lr=0.02), replace(CONFIG, lr=0.5)]
+    found = search.search(replace(CONFIG, lr=0.02), SPACE, tmp_path, trials=4, starts=starts)
+    assert [trial.params["lr"] for trial in found[:3]] == [0.02, 0.03, SPACE["lr"].high]
+    assert found[3].params["lr"] not in [0.02, 0.03, SPACE["lr"].high]
+    with pytest.raises(ValueError, match=r"other settings .*starts"):
+        search.search(replace(CONFIG, lr=0.02), SPACE, tmp_path, trials=4)
+
+
+def test_similar_graphs_are_the_others_of_their_kind():
+    found = presets.of_similar_graphs(TrainConfig("texas", "pl-ufg2"))
+    assert {config.dataset for config in found} == {"chameleon", "squirrel", "actor", "wisconsin", "cornell"}
+    assert {config.model for config in found} == {"pl-ufg2"}
+    assert presets.of_similar_graphs(TrainConfig("csbm", "pl-ufg2")) == []
+
+
+def test_a_cross_validated_search_takes_another_fold_in_every_run(tmp_path, monkeypatch):
+    seen = []
+    real = search.run_once
+
+    def watched(config, run, data, model, masks, **options):
+        seen.append(masks)
+        return real(config, run, data, model, masks, **options)
+
+    monkeypatch.setattr(search, "run_once", watched)
+    config = replace(CONFIG, split="released", split_options={"cross_validate": True})
+    search.search(config, SPACE, tmp_path, trials=1)
+    assert not (seen[0].val & seen[1].val).any()
+    assert seen[0].val.sum() == seen[1].val.sum()
+
+
 def test_values_go_where_they_belong():
     config = TrainConfig(dataset="texas", model="gat", model_options={"heads": 8})
     params = {"lr": 0.5, "heads": 2, "undirected": True, "schedule": "cosine"}
