@@ -83,7 +83,7 @@ def search(
         storage: ``"journal"``, a file that is only ever appended to, or ``"sqlite"``.
         prune: Whether to give up trials that stay below the median of the others.
         starts: Configurations that are tried next to the first, as near as the space has them, where ``method`` is
-            not ``"grid"``: what did well elsewhere.
+            not ``"grid"``: what did well elsewhere. A search that goes on keeps those it began with.
         progress: Called after every epoch.
         save_every: Epochs after which an unfinished run is saved.
 
@@ -114,10 +114,13 @@ def search(
         "method": method,
         "prune": prune,
         "numerics": NUMERICS,
-        "starts": first_points[1:],
     }
     with lock_of(folder / "search"):
         study = _open(optuna, folder / STORAGES[storage], config, prune, json.dumps(setup, sort_keys=True))
+        # Those of the first call count: what did well elsewhere may be another thing when a search goes on.
+        if "starts" not in study.user_attrs:
+            study.set_user_attr("starts", first_points)
+        first_points = study.user_attrs["starts"]
     records = Records(folder / "runs.jsonl")
 
     def propose(before: list[Any]) -> dict[str, Any] | None:
@@ -263,7 +266,7 @@ def _open(optuna: Any, path: Path, config: TrainConfig, prune: bool, setup: str)
 
 def _flat(setup: dict[str, Any]) -> dict[str, Any]:
     inner = {f"{part}.{name}": value for part in ("config", "space") for name, value in setup[part].items()}
-    return {**inner, **{name: setup.get(name) for name in ("method", "prune", "numerics", "starts")}}
+    return {**inner, **{name: setup.get(name) for name in ("method", "prune", "numerics")}}
 
 
 class _JournalLock:

@@ -98,8 +98,16 @@ def test_what_did_well_elsewhere_is_tried_next_and_once(tmp_path):
     found = search.search(replace(CONFIG, lr=0.02), SPACE, tmp_path, trials=4, starts=starts)
     assert [trial.params["lr"] for trial in found[:3]] == [0.02, 0.03, SPACE["lr"].high]
     assert found[3].params["lr"] not in [0.02, 0.03, SPACE["lr"].high]
-    with pytest.raises(ValueError, match=r"other settings .*starts"):
-        search.search(replace(CONFIG, lr=0.02), SPACE, tmp_path, trials=4)
+    again = search.search(replace(CONFIG, lr=0.02), SPACE, tmp_path, trials=5, starts=[replace(CONFIG, lr=0.07)])
+    assert facts(again[:4]) == facts(found), "a search keeps the starts it began with"
+    assert again[4].params["lr"] != 0.07
+
+
+def test_starts_count_when_a_search_goes_on_before_they_are_all_tried(tmp_path):
+    starts = [replace(CONFIG, lr=0.03), replace(CONFIG, lr=0.04)]
+    search.search(CONFIG, SPACE, tmp_path, trials=2, starts=starts)
+    found = search.search(CONFIG, SPACE, tmp_path, trials=3)
+    assert [trial.params["lr"] for trial in found] == [CONFIG.lr, 0.03, 0.04]
 
 
 def test_similar_graphs_are_the_others_of_their_kind():
