@@ -200,6 +200,20 @@ def test_search_writes_a_preset_that_train_takes(invoke, tmp_path, monkeypatch):
     assert line["key"] in {run["key"] for run in runs}, "it is the very run that the search did"
 
 
+def test_a_cross_validated_search_leaves_no_folds_in_its_preset(invoke, tmp_path):
+    from plufg_fast.experiments import presets
+
+    result = invoke(*SEARCH, "--split", "released", "--cross-validate", "--similar")
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "out" / "search" / "csbm-pgnn-released"
+    config, found = presets.read(str(folder / "preset.toml"))
+    assert config.split_options == {}
+    assert found["cross_validated"]
+    assert "--similar --cross-validate" in found["command"]
+    runs = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    assert {json.dumps(run["config"]["split_options"]) for run in runs} == {'{"cross_validate": true}'}
+
+
 def test_finalists_of_a_search_make_the_preset(invoke, tmp_path):
     from plufg_fast.experiments import presets
 

@@ -196,7 +196,7 @@ def search(
             if presets.write_better(presets.path_of(name), chosen, facts):
                 stdout.print(f"plufg train --preset {name}")
             else:
-                kept = "it is by more runs, or no worse on the validation nodes"
+                kept = "it is cross-validated or by more runs, or no worse on the validation nodes"
                 stdout.print(f"{name} stays as it is: {kept}", soft_wrap=True)
 
 

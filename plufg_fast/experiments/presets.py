@@ -70,15 +70,22 @@ def write(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> None:
 
 
 def write_better(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> bool:
-    """:func:`write`, unless there is one for the same split, by as many runs, as good on the validation nodes."""
+    """:func:`write`, unless there is one for the same split, as well proven, and as good on the validation nodes.
+
+    Cross-validation proves more than one set of validation nodes, and the mean of many runs more than that of few: the
+    best of many single runs is the luckiest, too.
+    """
     if path.is_file():
         before, score = read(str(path))
         same = (before.split, before.split_options) == (config.split, config.split_options)
-        # The best of many single runs is a luckier number than the best of many means.
-        if same and (score.get("runs", 0), score.get("val_accuracy", 0.0)) >= (found["runs"], found["val_accuracy"]):
+        if same and _weight(score) >= _weight(found):
             return False
     write(path, config, found)
     return True
+
+
+def _weight(found: Mapping[str, Any]) -> tuple[bool, int, float]:
+    return found.get("cross_validated", False), found.get("runs", 0), found.get("val_accuracy", 0.0)
 
 
 def _toml(value: Any) -> str:

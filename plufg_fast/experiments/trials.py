@@ -45,6 +45,7 @@ def preset_facts(trials: Sequence[Trial], best: Trial, command: str) -> dict[str
         "val_accuracy": round(best.val_accuracy or 0.0, 6),
         "val_std": round(best.val_std or 0.0, 6),
         "runs": best.config.runs,
+        "cross_validated": bool(best.config.split_options.get("cross_validate")),
         "trials": sum(trial.state != "running" for trial in trials),
         "command": command,
         "plufg_fast": __version__,

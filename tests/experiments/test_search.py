@@ -391,6 +391,8 @@ def test_a_preset_gives_way_only_to_a_better_one_of_its_split(tmp_path):
     # A mean of several runs is no luck, and a single one no better than it.
     assert presets.write_better(path, config, {"val_accuracy": 0.85, "runs": 3})
     assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 1})
+    assert presets.write_better(path, config, {"val_accuracy": 0.7, "runs": 3, "cross_validated": True})
+    assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 9, "cross_validated": False})
     assert presets.write_better(path, replace(config, split="released"), {"val_accuracy": 0.1, "runs": 1})
 
 
