@@ -67,6 +67,7 @@ def wide(config: TrainConfig) -> Space:
         "theta": ["node", "channel", "band"],
         "dropout": Range(0.0, 0.9),
         "input_dropout": Range(0.0, 0.9),
+        "head": [True, False],
         "heads": [1, 4, 8],
         "layers": Range(1, 4),
         "jump": ["cat", "max"],

@@ -206,6 +206,25 @@ def test_build_passes_options_on():
     assert "p=1.25" in repr(model)
 
 
+@pytest.mark.parametrize("name", ["pl-ufg1", "pl-ufg2", "pl-fufg", "ufg"])
+def test_without_a_head_the_convolution_predicts(name, graph):
+    x, edge_index = graph
+    model = make(name, head=False).eval()
+    assert not any(key.startswith("head") for key in model.state_dict())
+    logits = model.conv(model.lin(x).relu(), edge_index)
+    assert torch.equal(model(x, edge_index), logits.log_softmax(1))
+
+
+@pytest.mark.parametrize("name", ["pl-ufg1", "pl-ufg2", "pl-fufg", "ufg"])
+def test_the_head_is_a_linear_map_of_the_convolution(name, graph):
+    x, edge_index = graph
+    model = make(name).eval()
+    hidden = model.conv(model.lin(x).relu(), edge_index)
+    assert hidden.shape == (12, 8)
+    expected = (hidden @ model.head.weight.T + model.head.bias).log_softmax(1)
+    torch.testing.assert_close(model(x, edge_index), expected)
+
+
 def test_build_sizes_the_network_by_the_graph():
     data = csbm(50, 6)
     assert build("gcn", data)(data.x, data.edge_index).shape == (50, 2)
