@@ -69,6 +69,13 @@ def search(
         bool, typer.Option("--per-band-p", help="Search one p for every band (pl-ufg1, pl-fufg).")
     ] = False,
     prune: Annotated[bool, typer.Option(help="Give up trials that stay below the median.")] = True,
+    window: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Judge a run by its highest mean validation accuracy over so many epochs in a row, not by one epoch.",
+        ),
+    ] = 1,
     similar: Annotated[
         bool,
         typer.Option(
@@ -170,6 +177,7 @@ def search(
                 trials=trials,
                 storage=storage,
                 prune=prune,
+                window=window,
                 starts=presets.of_similar_graphs(config) if similar else (),
                 progress=progress,
                 save_every=save_every,
@@ -178,7 +186,13 @@ def search(
             if final_runs is not None and final_runs > config.runs:
                 config = replace(config, runs=final_runs)
                 final = experiment.confirm(
-                    found, folder, finalists=finalists, runs=final_runs, progress=progress, save_every=save_every
+                    found,
+                    folder,
+                    finalists=finalists,
+                    runs=final_runs,
+                    window=window,
+                    progress=progress,
+                    save_every=save_every,
                 )
         best = best_of(final)
         command = command_line(ctx, leave_out=("root", "out", "write_preset", "save_every"))
@@ -187,7 +201,7 @@ def search(
         _report(stdout, config, found, final, folder)
         if best is None:
             raise ValueError("no trial came to its end")
-        facts = preset_facts(found, best, command)
+        facts = preset_facts(found, best, command, window)
         chosen = replace(best.config, split_options=split_options)
         presets.write(folder / "preset.toml", chosen, facts)
         stdout.print(f"plufg train --preset {folder / 'preset.toml'}", soft_wrap=True)
@@ -196,7 +210,7 @@ def search(
             if presets.write_better(presets.path_of(name), chosen, facts):
                 stdout.print(f"plufg train --preset {name}")
             else:
-                kept = "it is cross-validated or by more runs, or no worse on the validation nodes"
+                kept = "it is better proven (cross-validation, window, runs), or no worse on the validation nodes"
                 stdout.print(f"{name} stays as it is: {kept}", soft_wrap=True)
 
 

@@ -73,7 +73,7 @@ def write_better(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> b
     """:func:`write`, unless there is one for the same split, as well proven, and as good on the validation nodes.
 
     Cross-validation proves more than one set of validation nodes, and the mean of many runs more than that of few: the
-    best of many single runs is the luckiest, too.
+    best of many single runs is the luckiest, too, as is the best of many epochs.
     """
     if path.is_file():
         before, score = read(str(path))
@@ -84,8 +84,9 @@ def write_better(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> b
     return True
 
 
-def _weight(found: Mapping[str, Any]) -> tuple[bool, int, float]:
-    return found.get("cross_validated", False), found.get("runs", 0), found.get("val_accuracy", 0.0)
+def _weight(found: Mapping[str, Any]) -> tuple[bool, int, int, float]:
+    proven = found.get("cross_validated", False), found.get("window", 1), found.get("runs", 0)
+    return *proven, found.get("val_accuracy", 0.0)
 
 
 def _toml(value: Any) -> str:

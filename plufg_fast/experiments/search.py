@@ -29,6 +29,7 @@ from .train import (
     SAVE_EVERY,
     SCHEDULES,
     Epoch,
+    Result,
     TrainConfig,
     build_model,
     circumstances,
@@ -63,14 +64,16 @@ def search(
     trials: int = 100,
     storage: str = "journal",
     prune: bool = True,
+    window: int = 1,
     starts: Sequence[TrainConfig] = (),
     progress: Callable[[Step], object] | None = None,
     save_every: int = SAVE_EVERY,
 ) -> list[Trial]:
     """Try configurations until there are ``trials`` of them, and return all, those of earlier calls included.
 
-    The value of a trial is its mean validation accuracy over ``config.runs`` runs, whose seeds are the same in all
-    trials. With one process at a time, the trials depend on the arguments alone, however often it is interrupted.
+    The value of a trial is its mean validation accuracy over ``config.runs`` runs (see ``window``), whose seeds are the
+    same in all trials. With one process at a time, the trials depend on the arguments alone, however often it is
+    interrupted.
 
     Args:
         config: What all trials have in common; ``config.seed`` also fixes what is proposed.
@@ -81,7 +84,9 @@ def search(
             once, in random order.
         trials: How many there are to be in the end, by all calls and processes together.
         storage: ``"journal"``, a file that is only ever appended to, or ``"sqlite"``.
-        prune: Whether to give up trials that stay below the median of the others.
+        prune: Whether to give up trials whose best accuracy so far stays below the median of the others.
+        window: The accuracy of a run is the highest mean over so many epochs in a row. 1 is that of its best epoch,
+            which flatters networks whose accuracy jumps from epoch to epoch: of 200 draws the luckiest counts.
         starts: Configurations that are tried next to the first, as near as the space has them, where ``method`` is
             not ``"grid"``: what did well elsewhere. A search that goes on keeps those it began with.
         progress: Called after every epoch.
@@ -90,7 +95,7 @@ def search(
     Raises:
         ValueError: If an argument is out of range, or the folder holds a search with other arguments.
     """
-    _check(config, space, method, trials, storage)
+    _check(config, space, method, trials, storage, window)
     optuna = _optuna()
     folder = Path(out)
     points = _points(space, config.seed) if method == "grid" else []
@@ -113,6 +118,7 @@ def search(
         "space": space,
         "method": method,
         "prune": prune,
+        "window": window,
         "numerics": NUMERICS,
     }
     with lock_of(folder / "search"):
@@ -142,7 +148,7 @@ def search(
 
             report = partial(_report, progress, trial.number, len(done), best)
             candidate = apply(config, params)
-            _evaluate(optuna, study, trial, candidate, _graph(graphs, candidate), records, report, save_every)
+            _evaluate(optuna, study, trial, candidate, _graph(graphs, candidate), records, report, window, save_every)
     return [_finished(config, space, item) for item in study.get_trials(deepcopy=False)]
 
 
@@ -152,6 +158,7 @@ def confirm(
     *,
     finalists: int,
     runs: int,
+    window: int = 1,
     progress: Callable[[Step], object] | None = None,
     save_every: int = SAVE_EVERY,
 ) -> list[Trial]:
@@ -162,6 +169,7 @@ def confirm(
         out: The folder of the search; runs that it has are not repeated.
         finalists: How many of the best complete ones to take.
         runs: Runs of each.
+        window: That of the search.
         progress: Called after every epoch.
         save_every: Epochs after which an unfinished run is saved.
 
@@ -180,7 +188,7 @@ def confirm(
         try:
             for run in range(runs):
                 report = partial(_report, progress, trial.number, len(trials), top, run)
-                entries.append(_run(trial.number, config, run, data, model, records, report, save_every))
+                entries.append(_run(trial.number, config, run, data, model, records, report, window, save_every))
         except FloatingPointError:
             _remove([_state_path(records, config, run) for run in range(runs)])
             continue
@@ -195,13 +203,15 @@ def _report(
         progress(Step(trial, finished, best, run, epoch))
 
 
-def _check(config: TrainConfig, space: Space, method: str, trials: int, storage: str) -> None:
+def _check(config: TrainConfig, space: Space, method: str, trials: int, storage: str, window: int) -> None:
     if method not in METHODS:
         raise ValueError(f"search: unknown method {method!r}; known are {', '.join(METHODS)}")
     if storage not in STORAGES:
         raise ValueError(f"search: unknown storage {storage!r}; known are {', '.join(STORAGES)}")
     if trials < 1 or config.runs < 1:
         raise ValueError(f"search: expected trials and runs >= 1, got {trials} and {config.runs}")
+    if not 1 <= window <= config.epochs:
+        raise ValueError(f"search: expected a window of 1 to {config.epochs} epochs, got {window}")
     if not space:
         raise ValueError("search: nothing varies; give a space of at least one name")
     for name, values in space.items():
@@ -266,7 +276,7 @@ def _open(optuna: Any, path: Path, config: TrainConfig, prune: bool, setup: str)
 
 def _flat(setup: dict[str, Any]) -> dict[str, Any]:
     inner = {f"{part}.{name}": value for part in ("config", "space") for name, value in setup[part].items()}
-    return {**inner, **{name: setup.get(name) for name in ("method", "prune", "numerics")}}
+    return {**inner, **{name: setup.get(name) for name in ("method", "prune", "window", "numerics")}}
 
 
 class _JournalLock:
@@ -360,6 +370,7 @@ def _evaluate(
     data: Data,
     records: Records,
     report: Callable[[int, Epoch], object],
+    window: int,
     save_every: int,
 ) -> None:
     """Run a trial, or what is left of it, and tell the study."""
@@ -386,7 +397,7 @@ def _evaluate(
             raise optuna.TrialPruned
         model = _build(config, data)
         for run in range(config.runs):
-            entries.append(_run(trial.number, config, run, data, model, records, follow(run), save_every))
+            entries.append(_run(trial.number, config, run, data, model, records, follow(run), window, save_every))
     except optuna.TrialPruned:
         _remove(states)
         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
@@ -410,6 +421,7 @@ def _run(
     model: nn.Module,
     records: Records,
     report: Callable[[Epoch], object],
+    window: int,
     save_every: int,
 ) -> dict[str, Any]:
     """One run of a trial, done or read."""
@@ -419,13 +431,14 @@ def _run(
         if records.get(key) is None:
             masks = draw_split(config, run, data)
             result = run_once(config, run, data, model, masks, progress=report, state=state, save_every=save_every)
+            accuracy, loss = _steadiest(result, window)
             entry = {
                 "trial": trial,
                 "config": asdict(config),
                 "run": run,
                 "seed": config.seed + run,
-                "val_accuracy": result.val_accuracy,
-                "val_loss": result.val_loss[result.best_epoch - 1],
+                "val_accuracy": accuracy,
+                "val_loss": loss,
                 "best_epoch": result.best_epoch,
                 "epochs": result.epochs,
                 "seconds": result.seconds,
@@ -435,6 +448,17 @@ def _run(
             records.append(key, entry)
         state.unlink(missing_ok=True)
     return records.all()[key]
+
+
+def _steadiest(result: Result, window: int) -> tuple[float, float]:
+    """The highest mean validation accuracy over ``window`` epochs in a row, and the mean loss over them."""
+    # A run that stopped early may be shorter.
+    width = min(window, result.epochs)
+    accuracy, minus_loss = max(
+        (statistics.fmean(result.val_accuracies[i : i + width]), -statistics.fmean(result.val_loss[i : i + width]))
+        for i in range(result.epochs - width + 1)
+    )
+    return accuracy, -minus_loss
 
 
 def _means(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
     return min((trial for trial in trials if trial.state == "complete"), key=Trial.rank, default=None)
 
 
-def preset_facts(trials: Sequence[Trial], best: Trial, command: str) -> dict[str, Any]:
+def preset_facts(trials: Sequence[Trial], best: Trial, command: str, window: int) -> dict[str, Any]:
     """What a preset says about how it was found."""
     from ..version import __version__
 
@@ -46,6 +46,7 @@ def preset_facts(trials: Sequence[Trial], best: Trial, command: str) -> dict[str
         "val_std": round(best.val_std or 0.0, 6),
         "runs": best.config.runs,
         "cross_validated": bool(best.config.split_options.get("cross_validate")),
+        "window": window,
         "trials": sum(trial.state != "running" for trial in trials),
         "command": command,
         "plufg_fast": __version__,

@@ -13,7 +13,7 @@ from killing import Victim, search_trials
 from plufg_fast.data import csbm
 from plufg_fast.experiments import presets, search, spaces
 from plufg_fast.experiments.spaces import Range, apply, grid, per_band, wide
-from plufg_fast.experiments.train import TrainConfig
+from plufg_fast.experiments.train import Result, TrainConfig
 from plufg_fast.experiments.trials import Trial, best_of, draw, importances, write_table
 from plufg_fast.nn.models import Dims
 
@@ -130,6 +130,31 @@ def test_a_cross_validated_search_takes_another_fold_in_every_run(tmp_path, monk
     search.search(config, SPACE, tmp_path, trials=1)
     assert not (seen[0].val & seen[1].val).any()
     assert seen[0].val.sum() == seen[1].val.sum()
+
+
+@pytest.mark.parametrize(("window", "lr", "accuracy", "loss"), [(1, 0.05, 0.9, 0.3), (2, 0.01, 0.8, 0.45)])
+def test_a_window_prefers_what_is_steady_to_what_was_lucky_once(window, lr, accuracy, loss, tmp_path, monkeypatch):
+    curves = {0.05: [0.5, 0.9, 0.5, 0.5], 0.01: [0.7, 0.8, 0.8, 0.7]}
+
+    def told(config, run, data, model, masks, **options):
+        curve = curves[config.lr]
+        return Result(0, max(curve), 0, 0, curve.index(max(curve)) + 1, 4, 1.0, [], [0.2, 0.3, 0.6, 0.7], curve)
+
+    monkeypatch.setattr(search, "run_once", told)
+    trials = search.search(CONFIG, {"lr": [*curves]}, tmp_path, method="grid", window=window)
+    best = best_of(trials)
+    assert (best.params["lr"], best.val_accuracy, best.val_loss) == pytest.approx((lr, accuracy, loss))
+    final = search.confirm(trials, tmp_path, finalists=2, runs=3, window=window)
+    assert best_of(final).params["lr"] == lr
+
+
+def test_a_run_that_stopped_before_its_window_is_full_counts_as_far_as_it_came(tmp_path):
+    config = replace(CONFIG, patience=1, runs=1)
+    # At this rate nothing gets better after the first epoch but the loss, and that not for long.
+    (trial,) = search.search(config, {"lr": [50.0]}, tmp_path, method="grid", window=6)
+    (entry,) = (json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines())
+    assert entry["epochs"] < 6
+    assert 0.0 < trial.val_accuracy <= 1.0
 
 
 def test_values_go_where_they_belong():
@@ -301,6 +326,7 @@ def test_a_trial_of_a_living_process_is_left_to_it(tmp_path):
         ({"config": replace(CONFIG, epochs=7)}, r"config.epochs 6, now 7"),
         ({"space": {**GRID, "dropout": [0.5]}}, r"space.dropout None, now \[0.5\]"),
         ({"prune": False}, "prune True, now False"),
+        ({"window": 2}, "window 1, now 2"),
     ],
 )
 def test_a_folder_keeps_one_search(tmp_path, change, words):
@@ -316,6 +342,8 @@ def test_a_folder_keeps_one_search(tmp_path, change, words):
         ({"method": "genetic"}, "unknown method 'genetic'; known are tpe"),
         ({"storage": "redis"}, "unknown storage 'redis'; known are journal"),
         ({"trials": 0}, "trials and runs >= 1, got 0"),
+        ({"window": 0}, "a window of 1 to 6 epochs, got 0"),
+        ({"window": 7}, "a window of 1 to 6 epochs, got 7"),
         ({"space": {}}, "nothing varies"),
         ({"space": {"lr": []}}, "no values for lr"),
         ({"space": {"lr": Range(0.0, 1.0, log=True)}}, "above 0 if log"),
@@ -393,6 +421,8 @@ def test_a_preset_gives_way_only_to_a_better_one_of_its_split(tmp_path):
     assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 1})
     assert presets.write_better(path, config, {"val_accuracy": 0.7, "runs": 3, "cross_validated": True})
     assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 9, "cross_validated": False})
+    assert presets.write_better(path, config, {"val_accuracy": 0.6, "runs": 3, "cross_validated": True, "window": 20})
+    assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 9, "cross_validated": True})
     assert presets.write_better(path, replace(config, split="released"), {"val_accuracy": 0.1, "runs": 1})
 
 
