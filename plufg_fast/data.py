@@ -113,14 +113,14 @@ def _read(key: str, root: Path | None) -> Data:
     # Two versions of one graph must not meet in one folder.
     download = f"{family}_{key}" if key == OLD_CORNELL else family
     if root is None:
-        return _dataset(key, _cache_dir() / "data" / download)[0]
+        return _downloaded(key, _cache_dir() / "data" / download)
     files = _raw_files(key, root)
     if files is None:
         nearest = next(path for path in (root, *root.parents) if path.exists())
         if not os.access(nearest, os.W_OK):
             wanted = root / family / folder / "raw"
             raise FileNotFoundError(f"load: no {key} in {root}: {wanted} is missing and nothing can be written there")
-        return _dataset(key, root / download)[0]
+        return _downloaded(key, root / download)
 
     # PyG writes processed/ beside raw/. Both live in the cache, raw/ as links; the folder is named after
     # what the raw files are, so another or a changed root never meets a stale one.
@@ -165,7 +165,7 @@ def _raw_files(key: str, root: Path) -> dict[str, Path] | None:
     return files
 
 
-def _dataset(key: str, root: Path) -> Any:
+def _dataset(key: str, root: Path, **options: Any) -> Any:
     import torch_geometric.datasets
 
     family, name, _ = _SOURCES[key]
@@ -176,7 +176,17 @@ def _dataset(key: str, root: Path) -> Any:
         make = type("WebKB", (make,), {"url": url})
     if family == "WikipediaNetwork":
         return make(str(root), name, geom_gcn_preprocess=True)
-    return make(str(root)) if name is None else make(str(root), name)
+    return make(str(root)) if name is None else make(str(root), name, **options)
+
+
+def _downloaded(key: str, root: Path) -> Data:
+    """A graph that PyG downloads, Planetoid's with the ten splits of Geom-GCN, too, which PyG has as a dataset."""
+    data: Data = _dataset(key, root)[0]
+    if _SOURCES[key][0] == "Planetoid":
+        fixed = _dataset(key, root, split="geom-gcn")[0]
+        for part in ("train_mask", "val_mask", "test_mask"):
+            data[f"geom_gcn_{part}"] = fixed[part].bool()  # [N, 10]
+    return data
 
 
 def _attach_geom_gcn(data: Data, key: str, root: Path) -> None:

@@ -54,13 +54,13 @@ def write_records(say, path, name, count):
         say(f"{name}-{number}")
 
 
-def claim_forever(say, path):
-    """Claim the key a and hold it."""
+def claim_forever(say, path, key):
+    """Claim a key and hold it."""
     import time
 
     from plufg_fast.experiments.records import Records
 
-    with Records(path).claim("a") as mine:
+    with Records(path).claim(key) as mine:
         say(mine)
         time.sleep(600)
 
@@ -80,6 +80,13 @@ def search_trials(say, config, space, out, options):
     from plufg_fast.experiments.search import search
 
     search(config, space, out, **options, progress=lambda step: say((step.trial, step.run, step.epoch.number)))
+
+
+def search_finalists(say, trials, out, options):
+    """Let finalists decide, and tell about every epoch."""
+    from plufg_fast.experiments.search import confirm
+
+    confirm(trials, out, **options, progress=lambda step: say((step.trial, step.run, step.epoch.number)))
 
 
 def reproduce_and_wait(say, root, out):

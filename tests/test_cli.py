@@ -214,6 +214,38 @@ def test_a_cross_validated_search_leaves_no_folds_in_its_preset(invoke, tmp_path
     assert {json.dumps(run["config"]["split_options"]) for run in runs} == {'{"cross_validate": true}'}
 
 
+def test_what_a_search_is_told_reaches_it(invoke, monkeypatch):
+    from plufg_fast.experiments import presets
+    from plufg_fast.experiments import search as experiment
+
+    told = {}
+    search, confirm = experiment.search, experiment.confirm
+    monkeypatch.setattr(experiment, "search", lambda *a, **k: told.update(search=k) or search(*a, **k))
+    monkeypatch.setattr(experiment, "confirm", lambda *a, **k: told.update(confirm=k) or confirm(*a, **k))
+    alike = presets.read("texas/pgnn")[0]
+    monkeypatch.setattr(presets, "of_similar_graphs", lambda config: [alike])
+    result = invoke(*SEARCH, "--window", 2, "--similar", "--final-runs", 3)
+    assert result.exit_code == 0, result.output
+    assert (told["search"]["window"], told["confirm"]["window"]) == (2, 2)
+    assert told["search"]["starts"] == [alike]
+
+
+def test_flags_of_a_preset_can_be_switched_off(invoke, tmp_path):
+    preset = 'dataset = "csbm"\nmodel = "pgnn"\nepochs = 1\n[model_options]\nlearn_p = true\n'
+    (tmp_path / "own.toml").write_text(preset)
+    result = invoke("train", "--preset", tmp_path / "own.toml", "--runs", 1, "--fixed-p", "--out", "here")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "here" / "results.jsonl").read_text())["result"]["learned_p"] is None
+    write_webkb(tmp_path)
+    (tmp_path / "own.toml").write_text('dataset = "texas"\nmodel = "mlp"\n[data_options]\nundirected = true\n')
+    arguments = ("--preset", tmp_path / "own.toml", "--directed", "--root", tmp_path, "--epochs", 1, "--hidden", 8)
+    result = invoke("search", *arguments, "--trials", 1, "--runs", 1, "--out", "searched")
+    assert result.exit_code == 0, result.output
+    run = json.loads((tmp_path / "searched" / "runs.jsonl").read_text())
+    assert run["config"]["data_options"] == {"undirected": False}
+    assert "--directed" in (tmp_path / "searched" / "preset.toml").read_text()
+
+
 def test_finalists_of_a_search_make_the_preset(invoke, tmp_path):
     from plufg_fast.experiments import presets
 
@@ -242,6 +274,7 @@ def test_a_search_from_a_preset_varies_what_is_not_said(invoke, tmp_path):
     ("arguments", "words"),
     [
         (("--vary", "K=1.5..3"), ["whole numbers for K", "1.5..3"]),
+        (("--vary", "K=2,2.5"), ["whole numbers for K", "2,2.5"]),
         (("--method", "genetic"), ["unknown method 'genetic'", "tpe"]),
         (("--storage", "redis"), ["unknown storage 'redis'", "sqlite"]),
         (("--vary", "K"), ["--vary KEY=VALUE", "'K'"]),

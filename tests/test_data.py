@@ -252,6 +252,24 @@ def test_old_cornell_has_the_edges_of_cornell_and_the_words_and_classes_of_texas
     assert min(counts(split(old, "geom-gcn", 0))) > 0
 
 
+@needs_data
+def test_a_downloaded_cora_has_the_splits_of_geom_gcn_too(tmp_path, monkeypatch):
+    # What PyG would have downloaded; a file that it misses, it would ask the network for.
+    monkeypatch.setattr("torch_geometric.datasets.Planetoid.download", None)
+    monkeypatch.setenv("PLUFG_CACHE", str(tmp_path))
+    monkeypatch.delenv("PLUFG_DATA", raising=False)
+    home = tmp_path / "data" / "Planetoid" / "Cora"
+    for folder, more in ((home / "raw", ()), (home / "geom-gcn" / "raw", DATA.glob("Planetoid_geom_gcn_splits/cora*"))):
+        folder.mkdir(parents=True)
+        for path in (*DATA.glob("Planetoid/Cora/raw/*"), *more):
+            (folder / path.name).symlink_to(path)
+    downloaded, given = load("cora"), load("cora", DATA)
+    for seed in (0, 9):
+        for mine, expected in zip(split(downloaded, "geom-gcn", seed), split(given, "geom-gcn", seed), strict=True):
+            assert torch.equal(mine, expected)
+    assert torch.equal(split(downloaded, "public").train, split(given, "public").train)
+
+
 def test_old_cornell_is_downloaded_from_before_its_correction(tmp_path, monkeypatch):
     asked = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +57,7 @@ P = Annotated[
         show_default="the model's",
     ),
 ]
-LearnP = Annotated[bool, typer.Option("--learn-p", help="Make p, one or one per band, a parameter.")]
+LearnP = Annotated[bool, typer.Option("--learn-p/--fixed-p", help="Make p, one or one per band, a parameter.")]
 Mu = Annotated[
     float | None,
     typer.Option(help="How strongly the p-solve holds on to its input.", show_default="the model's"),
@@ -77,10 +77,17 @@ Phi = Annotated[
     typer.Option(min=-1, max=1, help="Homophily of the csbm, from -1 to 1.", show_default="0.5"),
 ]
 Nodes = Annotated[int | None, typer.Option(min=4, help="Nodes of the csbm.", show_default="1000")]
-Undirected = Annotated[bool, typer.Option("--undirected", help="Add the reverse of every edge of a directed dataset.")]
-Normalize = Annotated[bool, typer.Option("--normalize", help="Scale the feature rows of a dataset to sum 1.")]
+Undirected = Annotated[
+    bool, typer.Option("--undirected/--directed", help="Add the reverse of every edge of a directed dataset.")
+]
+Normalize = Annotated[
+    bool, typer.Option("--normalize/--no-normalize", help="Scale the feature rows of a dataset to sum 1.")
+]
 LargestComponent = Annotated[
-    bool, typer.Option("--largest-component", help="Keep only the largest connected component of a dataset.")
+    bool,
+    typer.Option(
+        "--largest-component/--all-components", help="Keep only the largest connected component of a dataset."
+    ),
 ]
 Root = Annotated[
     Path | None,
@@ -127,16 +134,17 @@ def configuration(ctx: typer.Context) -> Any:
         if value not in known:
             raise ValueError(f"unknown {what} {value!r}; choose from {', '.join(known)}")
 
-    model_options = {**base.model_options, **model_options_of(options)}
+    model_options = {**base.model_options, **model_options_of(ctx)}
     unknown = [key for key in model_options if key not in option_names(model)]
     if unknown:
         raise ValueError(f"{model} has no option {', '.join(unknown)}; it has {', '.join(option_names(model))}")
 
     only_csbm = {"phi": options["phi"], "num_nodes": options["nodes"]}
+    # Where nothing is said, a preset's count, and else the dataset's own.
     only_real = {
-        "undirected": options["undirected"] or None,
-        "normalize_features": options["normalize"] or None,
-        "largest_component": options["largest_component"] or None,
+        "undirected": given.get("undirected"),
+        "normalize_features": given.get("normalize"),
+        "largest_component": given.get("largest_component"),
     }
     asked = {key: item for key, item in (only_csbm | only_real).items() if item is not None}
     misplaced = [key for key in asked if key in (only_real if dataset == "csbm" else only_csbm)]
@@ -171,12 +179,13 @@ def configuration(ctx: typer.Context) -> Any:
     )
 
 
-def model_options_of(options: Mapping[str, Any]) -> dict[str, Any]:
+def model_options_of(ctx: typer.Context) -> dict[str, Any]:
     """What the options of a command say about the model."""
+    options = ctx.params
     said = {
         "dropout": options["dropout"],
         "p": numbers_of("p", options["p"]),
-        "learn_p": options["learn_p"] or None,
+        "learn_p": written(ctx).get("learn_p"),
         "mu": options["mu"],
         **{key: value_of(text) for key, text in pairs_of(options["option"] or [], "option")},
     }
@@ -203,7 +212,7 @@ def command_line(ctx: typer.Context, leave_out: tuple[str, ...]) -> str:
             continue
         flag = max(parameter.opts, key=len)
         if isinstance(value, bool):
-            words.append(flag if value else f"--no-{flag.removeprefix('--')}")
+            words.append(flag if value else max(parameter.secondary_opts, key=len))
             continue
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [flag, str(item)]

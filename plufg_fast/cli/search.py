@@ -144,7 +144,7 @@ def search(
 
         config = configuration(ctx)
         # What a preset says is where to start from, not what is fixed.
-        said = replace(config, model_options=model_options_of(ctx.params))
+        said = replace(config, model_options=model_options_of(ctx))
         space = {} if only_vary else (spaces.grid if method == "grid" else spaces.wide)(said)
         fixed = {"hidden_channels" if name == "hidden" else name for name in written(ctx)}
         space = {name: values for name, values in space.items() if name not in fixed}
@@ -210,8 +210,8 @@ def search(
             if presets.write_better(presets.path_of(name), chosen, facts):
                 stdout.print(f"plufg train --preset {name}")
             else:
-                kept = "it is better proven (cross-validation, window, runs), or no worse on the validation nodes"
-                stdout.print(f"{name} stays as it is: {kept}", soft_wrap=True)
+                kept = "better proven (cross-validation, runs, window) or no worse on the validation nodes"
+                stdout.print(f"{name} stays as it is: of another split, {kept}", soft_wrap=True)
 
 
 def _space(pairs: list[str], config: Any) -> dict[str, Any]:
@@ -224,13 +224,15 @@ def _space(pairs: list[str], config: Any) -> dict[str, Any]:
         low, dots, high = text.partition("..")
         high, colon, scale = high.partition(":")
         name = names.get(key.replace("-", "_"), key.replace("-", "_"))
+        whole = takes_whole_numbers(config, name)
         if not dots:
             space[name] = [value_of(part) for part in text.split(",")]
+            if whole and any(type(value) is float for value in space[name]):
+                raise ValueError(f"expected whole numbers for {name}, got {text!r}")
             continue
         ends = [value_of(low), value_of(high)]
         if not all(type(end) in (int, float) for end in ends) or (colon and scale != "log"):
             raise ValueError(f"expected --vary {key}=LOW..HIGH or {key}=LOW..HIGH:log, got {text!r}")
-        whole = takes_whole_numbers(config, name)
         if whole and any(type(end) is float for end in ends):
             raise ValueError(f"expected whole numbers for {name}, got {text!r}")
         low_end, high_end = ends if whole else map(float, ends)

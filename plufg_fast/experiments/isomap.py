@@ -23,16 +23,26 @@ NEIGHBOURS: Final = 10
 _COLORS: Final = ("#3b5bdb", "#f08c00", "#37b24d", "#a61e4d", "#15aabf", "#9c36b5", "#868e96", "#ffd43b")
 
 
-def embed(features: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
-    """Points in the plane, ``[N, 2]``, whose distances are like those along the neighbourhood graph of the features."""
+def method() -> Any:
+    """scikit-learn's Isomap.
+
+    Raises:
+        ValueError: If it is not installed.
+    """
     try:
         from sklearn.manifold import Isomap
     except ImportError:
         raise ValueError("isomap: needs scikit-learn; pip install 'plufg_fast[isomap]'") from None
+    return Isomap
+
+
+def embed(features: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
+    """Points in the plane, ``[N, 2]``, whose distances are like those along the neighbourhood graph of the features."""
+    isomap = method()
     with warnings.catch_warnings():
         # Components of the neighbourhood graph are joined where they are nearest, and scipy told how dense the edges.
         warnings.simplefilter("ignore")
-        points = Isomap(n_neighbors=min(neighbours, len(features) - 1)).fit_transform(features.double().numpy())
+        points = isomap(n_neighbors=min(neighbours, len(features) - 1)).fit_transform(features.double().numpy())
     return torch.from_numpy(points)
 
 
@@ -49,7 +59,7 @@ def edge_ratio(features: Tensor, edge_index: Tensor, seed: int = 0) -> float:
 
 
 def output_of_convolution(run: Run, out: Path, data: Data) -> Tensor:
-    """What the trained convolution gives its classifier, ``[N, hidden]``."""
+    """What the trained convolution gives: ``[N, hidden]``, or ``[N, classes]`` of a network without a head."""
     model, _ = load_checkpoint(network_path(out, run))
     kept: list[Tensor] = []
     conv: Any = model.conv

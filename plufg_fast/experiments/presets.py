@@ -70,7 +70,7 @@ def write(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> None:
 
 
 def write_better(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> bool:
-    """:func:`write`, unless there is one for the same split, as well proven, and as good on the validation nodes.
+    """:func:`write`, unless there is one for another split, or one as well proven and as good on the validation nodes.
 
     Cross-validation proves more than one set of validation nodes, and the mean of many runs more than that of few: the
     best of many single runs is the luckiest, too, as is the best of many epochs.
@@ -78,14 +78,14 @@ def write_better(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> b
     if path.is_file():
         before, score = read(str(path))
         same = (before.split, before.split_options) == (config.split, config.split_options)
-        if same and _weight(score) >= _weight(found):
+        if not same or _weight(score) >= _weight(found):
             return False
     write(path, config, found)
     return True
 
 
 def _weight(found: Mapping[str, Any]) -> tuple[bool, int, int, float]:
-    proven = found.get("cross_validated", False), found.get("window", 1), found.get("runs", 0)
+    proven = found.get("cross_validated", False), found.get("runs", 0), found.get("window", 1)
     return *proven, found.get("val_accuracy", 0.0)
 
 

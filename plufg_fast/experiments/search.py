@@ -29,7 +29,6 @@ from .train import (
     SAVE_EVERY,
     SCHEDULES,
     Epoch,
-    Result,
     TrainConfig,
     build_model,
     circumstances,
@@ -41,6 +40,8 @@ from .train import (
 )
 from .trials import Trial
 
+_SAMPLE: Final = 16
+"""Points of a space that are looked at before a search begins."""
 METHODS: Final = ("tpe", "random", "grid")
 STORAGES: Final = {"journal": "study.log", "sqlite": "study.db"}
 
@@ -71,6 +72,8 @@ def search(
 ) -> list[Trial]:
     """Try configurations until there are ``trials`` of them, and return all, those of earlier calls included.
 
+    Processes with the same arguments share the trials; each returns when all are done.
+
     The value of a trial is its mean validation accuracy over ``config.runs`` runs (see ``window``), whose seeds are the
     same in all trials. With one process at a time, the trials depend on the arguments alone, however often it is
     interrupted.
@@ -84,7 +87,7 @@ def search(
             once, in random order.
         trials: How many there are to be in the end, by all calls and processes together.
         storage: ``"journal"``, a file that is only ever appended to, or ``"sqlite"``.
-        prune: Whether to give up trials whose best accuracy so far stays below the median of the others.
+        prune: Whether to give up trials that stay below the median of the others.
         window: The accuracy of a run is the highest mean over so many epochs in a row. 1 is that of its best epoch,
             which flatters networks whose accuracy jumps from epoch to epoch: of 200 draws the luckiest counts.
         starts: Configurations that are tried next to the first, as near as the space has them, where ``method`` is
@@ -109,12 +112,11 @@ def search(
                 first_points.append(point)
     graphs: dict[str, Data] = {}
     # A mistake shows before anything is written.
-    first = apply(config, points[0] if points else _propose(optuna, [], space, "random", config.seed))
-    build_model(first, _graph(graphs, first))
-    draw_split(first, 0, _graph(graphs, first))
+    sample = points or [_propose(optuna, [], space, "random", seed) for seed in range(_SAMPLE)]
+    _check_networks([apply(config, params) for params in sample[:_SAMPLE]], graphs)
     folder.mkdir(parents=True, exist_ok=True)
     setup = {
-        "config": {**asdict(config), "root": None},
+        "config": _fixed(config, space),
         "space": space,
         "method": method,
         "prune": prune,
@@ -141,7 +143,9 @@ def search(
     while True:
         with _take(optuna, study, folder, records, propose) as trial:
             if trial is None:
-                break
+                if _others_are_done(study, records):
+                    break
+                continue
             params = {name: _suggest(trial, name, values) for name, values in space.items()}
             done = [item for item in study.get_trials(deepcopy=False) if item.state.is_finished()]
             best = max((item.value for item in done if item.state.name == "COMPLETE"), default=None)
@@ -179,21 +183,29 @@ def confirm(
     records = Records(Path(out) / "runs.jsonl")
     best = sorted((trial for trial in trials if trial.state == "complete"), key=Trial.rank)[:finalists]
     graphs: dict[str, Data] = {}
-    confirmed: list[Trial] = []
-    for trial in best:
+    entries: dict[int, dict[int, dict[str, Any]]] = {trial.number: {} for trial in best}
+    # First all that nobody is at, then what others began and may have left.
+    for trial, wait in [(trial, wait) for wait in (False, True) for trial in best]:
+        if trial.number not in entries or len(entries[trial.number]) == runs:
+            continue
         config = replace(trial.config, runs=runs)
         data = _graph(graphs, config)
-        model, entries = build_model(config, data), []
-        top = max((item.val_accuracy for item in confirmed if item.val_accuracy is not None), default=None)
+        model, mine = build_model(config, data), entries[trial.number]
+        whole = [_means([*item.values()])["val_accuracy"] for item in entries.values() if len(item) == runs]
         try:
-            for run in range(runs):
-                report = partial(_report, progress, trial.number, len(trials), top, run)
-                entries.append(_run(trial.number, config, run, data, model, records, report, window, save_every))
+            for run in [run for run in range(runs) if run not in mine]:
+                report = partial(_report, progress, trial.number, len(trials), max(whole, default=None), run)
+                entry = _run(trial.number, config, run, data, model, records, report, window, save_every, wait)
+                if entry is not None:
+                    mine[run] = entry
         except FloatingPointError:
             _remove([_state_path(records, config, run) for run in range(runs)])
-            continue
-        confirmed.append(replace(trial, config=config, **_means(entries)))
-    return confirmed
+            del entries[trial.number]
+    return [
+        replace(trial, config=replace(trial.config, runs=runs), **_means([*entries[trial.number].values()]))
+        for trial in best
+        if trial.number in entries
+    ]
 
 
 def _report(
@@ -224,6 +236,20 @@ def _check(config: TrainConfig, space: Space, method: str, trials: int, storage:
             raise ValueError(f"search: no values for {name}")
         elif name == "schedule" and not {*values} <= {*SCHEDULES}:
             raise ValueError(f"search: unknown schedule in {values}; known are {', '.join(SCHEDULES)}")
+
+
+def _check_networks(configs: Sequence[TrainConfig], graphs: dict[str, Data]) -> None:
+    """Refuse a space with none of whose points there is a network; single ones fail as trials."""
+    for config in configs:
+        data = _graph(graphs, config)
+        draw_split(config, 0, data)
+        try:
+            _build(config, data)
+        except _NoNetworkError as wrong:
+            error = wrong
+        else:
+            return
+    raise error
 
 
 def _optuna() -> Any:
@@ -274,6 +300,17 @@ def _open(optuna: Any, path: Path, config: TrainConfig, prune: bool, setup: str)
     return study
 
 
+def _fixed(config: TrainConfig, space: Space) -> dict[str, Any]:
+    """What all trials have in common; a preset that such a search wrote says other values of what varies."""
+    varied = {name.partition(".")[0] for name in space}
+
+    def rest(part: dict[str, Any]) -> dict[str, Any]:
+        left = {name: item for name, item in part.items() if name not in varied}
+        return {name: rest(item) if isinstance(item, dict) else item for name, item in left.items()}
+
+    return rest({**asdict(config), "root": None})
+
+
 def _flat(setup: dict[str, Any]) -> dict[str, Any]:
     inner = {f"{part}.{name}": value for part in ("config", "space") for name, value in setup[part].items()}
     return {**inner, **{name: setup.get(name) for name in ("method", "prune", "window", "numerics")}}
@@ -322,6 +359,15 @@ def _take(
                     yielded = study.ask()
                     claims.enter_context(records.claim(f"trial-{yielded.number}"))
         yield yielded
+
+
+def _others_are_done(study: Any, records: Records) -> bool:
+    """Whether all trials have ended; waits for one of another process if not, which may leave it to this one."""
+    for item in study.get_trials(deepcopy=False):
+        if item.state.name == "RUNNING":
+            with records.claim(f"trial-{item.number}", wait=True):
+                return False
+    return True
 
 
 def _propose(optuna: Any, before: list[Any], space: Space, method: str, seed: int) -> dict[str, Any]:
@@ -385,7 +431,7 @@ def _evaluate(
             place = run * config.epochs + epoch.number
             if epoch.number % every == 0 and place not in reported:
                 scores = [entry["val_accuracy"] for entry in entries]
-                trial.report(statistics.fmean([*scores, epoch.best_val_accuracy]), place)
+                trial.report(statistics.fmean([*scores, max(_in_a_row(epoch.val_accuracies, window))]), place)
                 if trial.should_prune():
                     raise optuna.TrialPruned
 
@@ -397,7 +443,9 @@ def _evaluate(
             raise optuna.TrialPruned
         model = _build(config, data)
         for run in range(config.runs):
-            entries.append(_run(trial.number, config, run, data, model, records, follow(run), window, save_every))
+            entry = _run(trial.number, config, run, data, model, records, follow(run), window, save_every)
+            assert entry is not None
+            entries.append(entry)
     except optuna.TrialPruned:
         _remove(states)
         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
@@ -423,22 +471,26 @@ def _run(
     report: Callable[[Epoch], object],
     window: int,
     save_every: int,
-) -> dict[str, Any]:
-    """One run of a trial, done or read."""
+    wait: bool = True,
+) -> dict[str, Any] | None:
+    """One run of a trial, done or read; None if another process is at it and this one does not ``wait``."""
     key, state = run_key(config, run), _state_path(records, config, run)
     # Two trials may be the same configuration.
-    with records.claim(key, wait=True):
+    with records.claim(key, wait) as mine:
+        if not mine:
+            return None
         if records.get(key) is None:
             masks = draw_split(config, run, data)
             result = run_once(config, run, data, model, masks, progress=report, state=state, save_every=save_every)
-            accuracy, loss = _steadiest(result, window)
+            accuracies, losses = _in_a_row(result.val_accuracies, window), _in_a_row(result.val_loss, window)
+            accuracy, minus_loss = max(zip(accuracies, (-loss for loss in losses), strict=True))
             entry = {
                 "trial": trial,
                 "config": asdict(config),
                 "run": run,
                 "seed": config.seed + run,
                 "val_accuracy": accuracy,
-                "val_loss": loss,
+                "val_loss": -minus_loss,
                 "best_epoch": result.best_epoch,
                 "epochs": result.epochs,
                 "seconds": result.seconds,
@@ -450,15 +502,10 @@ def _run(
     return records.all()[key]
 
 
-def _steadiest(result: Result, window: int) -> tuple[float, float]:
-    """The highest mean validation accuracy over ``window`` epochs in a row, and the mean loss over them."""
-    # A run that stopped early may be shorter.
-    width = min(window, result.epochs)
-    accuracy, minus_loss = max(
-        (statistics.fmean(result.val_accuracies[i : i + width]), -statistics.fmean(result.val_loss[i : i + width]))
-        for i in range(result.epochs - width + 1)
-    )
-    return accuracy, -minus_loss
+def _in_a_row(values: Sequence[float], window: int) -> list[float]:
+    """The means over ``window`` epochs in a row, or over all of a run that has fewer."""
+    width = min(window, len(values))
+    return [statistics.fmean(values[i : i + width]) for i in range(len(values) - width + 1)]
 
 
 def _means(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -484,7 +531,7 @@ class _NoNetworkError(ValueError):
 def _build(config: TrainConfig, data: Data) -> Any:
     try:
         return build_model(config, data)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise _NoNetworkError(str(error)) from None
 
 
@@ -495,7 +542,7 @@ def _remove(states: Sequence[Path]) -> None:
 
 
 def _finished(config: TrainConfig, space: Space, item: Any) -> Trial:
-    state = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}.get(item.state.name, "running")
+    state = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}[item.state.name]
     params = {name: item.params[name] for name in space if name in item.params}
     attributes = {name: item.user_attrs.get(name) for name in ("val_std", "val_loss", "seconds")}
     return Trial(item.number, params, apply(config, params), state, item.value, **attributes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -155,9 +155,15 @@ def start(config: TrainConfig, space: Space) -> dict[str, Any]:
         if isinstance(values, Range):
             number = value if isinstance(value, int | float) else values.low
             found[name] = type(values.low)(min(max(number, values.low), values.high))
-        else:
+        elif value in values or not _are_numbers([value, *values]):
             found[name] = value if value in values else values[0]
+        else:
+            found[name] = min(values, key=lambda other: abs(other - value))
     return found
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def _current(config: TrainConfig, name: str) -> Any:

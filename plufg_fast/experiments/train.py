@@ -42,6 +42,7 @@ class Epoch(NamedTuple):
     train_accuracy: float
     val_accuracy: float
     best_val_accuracy: float
+    val_accuracies: Sequence[float]  # of all epochs so far
 
 
 Progress = Callable[[Epoch], object]
@@ -203,7 +204,8 @@ def fit(
             _save_state(Path(state), arguments, parts, now)
         if progress is not None:
             best_accuracy = val_accuracies[now["best_epoch"] - 1]
-            progress(Epoch(epoch, train_loss[-1], val_loss[-1], train_accuracy, val_accuracies[-1], best_accuracy))
+            losses = train_loss[-1], val_loss[-1]
+            progress(Epoch(epoch, *losses, train_accuracy, val_accuracies[-1], best_accuracy, val_accuracies))
     model.load_state_dict(now.pop("best_state"))
     return Result(
         **now,
@@ -401,6 +403,8 @@ def run_key(config: TrainConfig, run: int) -> str:
     del identity["runs"], identity["root"]
     if config.dataset.lower() == "csbm":
         identity["data_options"] = {"seed": config.seed, **config.data_options}
+    if config.split_options.get("cross_validate"):
+        identity["fold"] = [config.seed, run]
     return key_of({**identity, "seed": config.seed + run, "numerics": NUMERICS})
 
 

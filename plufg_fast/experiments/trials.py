@@ -21,7 +21,7 @@ class Trial:
     number: int
     params: dict[str, Any]
     config: TrainConfig
-    state: str  # "complete", "pruned", "failed", or "running" in another process
+    state: str  # "complete", "pruned" or "failed"
     val_accuracy: float | None  # mean over its runs; of a pruned one as far as it came
     val_std: float | None = None
     val_loss: float | None = None
@@ -47,7 +47,7 @@ def preset_facts(trials: Sequence[Trial], best: Trial, command: str, window: int
         "runs": best.config.runs,
         "cross_validated": bool(best.config.split_options.get("cross_validate")),
         "window": window,
-        "trials": sum(trial.state != "running" for trial in trials),
+        "trials": len(trials),
         "command": command,
         "plufg_fast": __version__,
     }
@@ -168,7 +168,7 @@ def write_table(trials: Sequence[Trial], path: Path) -> None:
     """All trials as CSV, the best first."""
     import csv
 
-    order = {"complete": 0, "pruned": 1, "failed": 2, "running": 3}
+    order = {"complete": 0, "pruned": 1, "failed": 2}
     names = [*trials[0].params] if trials else []
     columns = [item.name for item in fields(Trial) if item.name not in ("params", "config")]
     with path.open("w", newline="", encoding="utf-8") as file:

@@ -96,7 +96,7 @@ def test_writers_killed_at_any_point_lose_nothing_they_reported(tmp_path):
 
 def test_a_claim_keeps_others_away_until_its_process_dies(tmp_path):
     records = Records(tmp_path / "runs.jsonl")
-    owner = Victim(claim_forever, records.path)
+    owner = Victim(claim_forever, records.path, "a")
     assert owner.hear() is True
     with records.claim("a") as mine, records.claim("b") as other:
         assert (mine, other) == (False, True)

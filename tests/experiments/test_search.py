@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from killing import Victim, search_trials
+from killing import Victim, claim_forever, search_finalists, search_trials
 
 from plufg_fast.data import csbm
 from plufg_fast.experiments import presets, search, spaces
@@ -89,7 +89,7 @@ def test_a_search_begins_with_the_configuration_itself(tmp_path):
     assert first["p.0"] == 2.0
     assert (first["undirected"], first["theta"]) == (True, "band")
     found = search.search(replace(CONFIG, lr=0.02), SPACE, tmp_path, trials=2)
-    assert found[0].params == {"lr": 0.02, "hidden_channels": 4, "dropout": 0.5}
+    assert found[0].params == {"lr": 0.02, "hidden_channels": 8, "dropout": 0.5}, "8 channels are nearest to 32"
     assert found[1].params != found[0].params
 
 
@@ -239,12 +239,39 @@ def test_bad_trials_are_pruned(tmp_path, monkeypatch):
     assert not any((tmp_path / "a" / "unfinished").glob("*"))
 
 
-def test_values_that_do_not_go_together_fail_their_trial_and_no_more(tmp_path):
-    config = replace(CONFIG, model="gat", runs=1, epochs=1)
+def test_a_steady_trial_is_not_pruned_for_what_others_had_once(tmp_path, monkeypatch):
+    epochs = 10
+
+    def told(config, run, data, model, masks, *, progress, **options):
+        curve = [0.8] * epochs if config.lr == 0.01 else [0.5, 0.95] + [0.5] * (epochs - 2)
+        for epoch in range(1, epochs + 1):
+            seen = curve[:epoch]
+            progress(search.Epoch(epoch, 1.0, 1.0, 0.0, seen[-1], max(seen), seen))
+        return Result(0, max(curve), 0, 0, 1, epochs, 1.0, [], [1.0] * epochs, curve)
+
+    monkeypatch.setattr(search, "run_once", told)
+    rates = [0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.01]
+    monkeypatch.setattr(search, "_points", lambda *_: [{"lr": rate} for rate in rates])
+    config = replace(CONFIG, epochs=epochs, runs=2)
+    trials = search.search(config, {"lr": rates}, tmp_path, method="grid", window=5)
+    assert trials[-1].state == "complete"
+    assert best_of(trials).params["lr"] == 0.01
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_values_that_do_not_go_together_fail_their_trial_and_no_more(tmp_path, seed):
+    config = replace(CONFIG, model="gat", runs=1, epochs=1, seed=seed)
     # 6 channels are for 1 or 3 heads, not for 4.
     found = search.search(config, {"hidden_channels": [6, 8], "heads": [1, 4]}, tmp_path, method="grid")
     states = {(trial.params["hidden_channels"], trial.params["heads"]): trial.state for trial in found}
     assert states == {(6, 1): "complete", (8, 1): "complete", (8, 4): "complete", (6, 4): "failed"}
+
+
+def test_a_value_of_the_wrong_type_fails_its_trial_and_no_more(tmp_path):
+    config = replace(CONFIG, model="pgnn", runs=1, epochs=1)
+    found = search.search(config, {"K": [2, 2.5, "two"]}, tmp_path, method="grid")
+    assert {trial.params["K"]: trial.state for trial in found} == {2: "complete", 2.5: "failed", "two": "failed"}
+    assert search.search(config, {"K": [2, 2.5, "two"]}, tmp_path, method="grid") == found
 
 
 @pytest.mark.parametrize(
@@ -305,19 +332,40 @@ def test_processes_share_the_trials(tmp_path, storage, count):
     assert [trial.state for trial in trials] == ["complete"] * count
 
 
-def test_a_trial_of_a_living_process_is_left_to_it(tmp_path):
-    records = search.Records(tmp_path / "runs.jsonl")
-
+def test_a_trial_of_a_living_process_is_waited_for_and_that_of_a_killed_one_taken_up(tmp_path):
     def stop(step):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         search.search(CONFIG, GRID, tmp_path, method="grid", progress=stop)
-    with records.claim("trial-0") as mine:
-        assert mine
-        trials = search.search(CONFIG, GRID, tmp_path, method="grid")
-        assert [trial.state for trial in trials] == ["running", *["complete"] * 3]
-    assert [t.state for t in search.search(CONFIG, GRID, tmp_path, method="grid")] == ["complete"] * 4
+    owner = Victim(claim_forever, tmp_path / "runs.jsonl", "trial-0")
+    assert owner.hear()
+    other = Victim(search_trials, CONFIG, GRID, tmp_path, {"method": "grid", "prune": True})
+    heard = [other.hear() for _ in range(3 * CONFIG.runs * CONFIG.epochs)]
+    assert {trial for trial, _, _ in heard} == {1, 2, 3}
+    owner.kill()
+    rest, code = other.end()
+    assert code == 0
+    assert {trial for trial, _, _ in rest} == {0}
+    owner.end()
+
+
+def test_processes_share_the_runs_of_finalists(tmp_path):
+    found = search.search(CONFIG, GRID, tmp_path, method="grid", trials=2)
+    both = [Victim(search_finalists, found, tmp_path, {"finalists": 2, "runs": 6}) for _ in range(2)]
+    heard = [[*dict.fromkeys((trial, run) for trial, run, _ in victim.end()[0])] for victim in both]
+    assert sorted([*heard[0], *heard[1]]) == [(trial, run) for trial in range(2) for run in range(2, 6)]
+    assert all(heard), "neither only waits for the other"
+
+
+def test_a_search_goes_on_from_the_preset_that_it_wrote(tmp_path):
+    config = replace(CONFIG, model="pgnn", model_options={"p": 1.5, "K": 2})
+    space = {"lr": [0.01, 0.02], "p": Range(1.0, 2.0), "num_nodes": [60, 80]}
+    search.search(config, space, tmp_path, trials=1)
+    wrote = replace(config, lr=0.02, model_options={"p": 1.75, "K": 2}, data_options={"num_nodes": 80})
+    assert len(search.search(wrote, space, tmp_path, trials=2)) == 2
+    with pytest.raises(ValueError, match=r"model_options .*'K': 2.*now .*'K': 3"):
+        search.search(replace(config, model_options={"K": 3}), space, tmp_path, trials=2)
 
 
 @pytest.mark.parametrize(
@@ -421,9 +469,10 @@ def test_a_preset_gives_way_only_to_a_better_one_of_its_split(tmp_path):
     assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 1})
     assert presets.write_better(path, config, {"val_accuracy": 0.7, "runs": 3, "cross_validated": True})
     assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 9, "cross_validated": False})
-    assert presets.write_better(path, config, {"val_accuracy": 0.6, "runs": 3, "cross_validated": True, "window": 20})
-    assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 9, "cross_validated": True})
-    assert presets.write_better(path, replace(config, split="released"), {"val_accuracy": 0.1, "runs": 1})
+    steady = {"val_accuracy": 0.6, "runs": 3, "cross_validated": True, "window": 20}
+    assert presets.write_better(path, config, steady)
+    assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 3, "cross_validated": True})
+    assert not presets.write_better(path, replace(config, split="released"), {**steady, "runs": 9})
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,11 @@ def test_another_configuration_is_another_run(tmp_path, monkeypatch, change):
     assert fitted == [0, 0]
 
 
+def test_another_fold_is_another_run():
+    folds = replace(SMALL, split_options={"cross_validate": True})
+    assert run_key(folds, 1) != run_key(replace(folds, seed=folds.seed + 1), 0), "other validation nodes"
+
+
 def test_where_the_data_lie_makes_no_other_run():
     assert run_key(SMALL, 1) == run_key(replace(SMALL, root="elsewhere", runs=7), 1)
 
