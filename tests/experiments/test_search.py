@@ -343,6 +343,7 @@ def test_a_trial_of_a_living_process_is_waited_for_and_that_of_a_killed_one_take
     other = Victim(search_trials, CONFIG, GRID, tmp_path, {"method": "grid", "prune": True})
     heard = [other.hear() for _ in range(3 * CONFIG.runs * CONFIG.epochs)]
     assert {trial for trial, _, _ in heard} == {1, 2, 3}
+    assert not other.ear.poll(2.0), "neither at work nor at its end"
     owner.kill()
     rest, code = other.end()
     assert code == 0

@@ -246,7 +246,10 @@ def test_another_configuration_is_another_run(tmp_path, monkeypatch, change):
 
 
 def test_another_fold_is_another_run():
-    folds = replace(SMALL, split_options={"cross_validate": True})
+    # Not a generated graph, which would be another one for another seed.
+    whole = replace(SMALL, dataset="texas", data_options={})
+    assert run_key(whole, 1) == run_key(replace(whole, seed=whole.seed + 1), 0)
+    folds = replace(whole, split_options={"cross_validate": True})
     assert run_key(folds, 1) != run_key(replace(folds, seed=folds.seed + 1), 0), "other validation nodes"
 
 
