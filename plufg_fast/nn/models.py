@@ -169,8 +169,8 @@ class PLUFG(_ConvNetwork):
         dropout: Share of hidden values dropped in training.
         input_dropout: Share of features dropped in training.
         head: Whether a linear map from hidden channels to classes follows the convolution. Without it the convolution
-            itself ends in the classes and smooths predictions, as p-GNN and APPNP do: often as accurate or more so on
-            homophilic graphs, and faster, since there are fewer classes than hidden channels.
+            itself ends in the classes and smooths predictions, as p-GNN and APPNP do, which is faster: there are fewer
+            classes than hidden channels.
         conv_options: Keywords of :class:`~plufg_fast.nn.PLUFGConv`: ``variant``, ``p``, ``mu``, ``theta`` ...
             (its default ``theta="node"`` fits one number of nodes, ``num_nodes`` or the first input's).
     """
