@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+from contextlib import suppress
 
 # Its server imports torch once, and its children start in milliseconds; it has no threads that a fork could break.
 context = multiprocessing.get_context("forkserver")
@@ -26,7 +27,9 @@ class Victim:
             return None
 
     def kill(self):
-        os.kill(self.process.pid, signal.SIGKILL)
+        # One that has come to its end before is as dead.
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGKILL)
 
     def end(self):
         """All that is left to hear, until the end; with the exit code."""
