@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -214,7 +215,7 @@ def test_a_cross_validated_search_leaves_no_folds_in_its_preset(invoke, tmp_path
     assert {json.dumps(run["config"]["split_options"]) for run in runs} == {'{"cross_validate": true}'}
 
 
-def test_what_a_search_is_told_reaches_it(invoke, monkeypatch):
+def test_what_a_search_is_told_reaches_it(invoke, monkeypatch, tmp_path):
     from plufg_fast.experiments import presets
     from plufg_fast.experiments import search as experiment
 
@@ -224,18 +225,25 @@ def test_what_a_search_is_told_reaches_it(invoke, monkeypatch):
     monkeypatch.setattr(experiment, "confirm", lambda *a, **k: told.update(confirm=k) or confirm(*a, **k))
     alike = presets.read("texas/pgnn")[0]
     monkeypatch.setattr(presets, "of_similar_graphs", lambda config: [alike])
-    result = invoke(*SEARCH, "--window", 2, "--similar", "--final-runs", 3)
+    result = invoke(*SEARCH, "--window", 2, "--similar", "--final-runs", 3, "--corrected")
     assert result.exit_code == 0, result.output
     assert (told["search"]["window"], told["confirm"]["window"]) == (2, 2)
     assert told["search"]["starts"] == [alike]
+    assert presets.read(str(tmp_path / "out" / "search" / "csbm-pgnn-random" / "preset.toml"))[0].corrected
+    monkeypatch.setattr(presets, "of_relatives", lambda config: [replace(alike, lr=0.04)])
+    assert invoke(*SEARCH, "--similar", "--relatives", "--out", tmp_path / "other").exit_code == 0
+    assert [item.lr for item in told["search"]["starts"]] == [0.04, alike.lr]
 
 
 def test_flags_of_a_preset_can_be_switched_off(invoke, tmp_path):
-    preset = 'dataset = "csbm"\nmodel = "pgnn"\nepochs = 1\n[model_options]\nlearn_p = true\n'
+    preset = 'dataset = "csbm"\nmodel = "pgnn"\nepochs = 1\ncorrected = true\n[model_options]\nlearn_p = true\n'
     (tmp_path / "own.toml").write_text(preset)
-    result = invoke("train", "--preset", tmp_path / "own.toml", "--runs", 1, "--fixed-p", "--out", "here")
+    flags = ("--fixed-p", "--uncorrected")
+    result = invoke("train", "--preset", tmp_path / "own.toml", "--runs", 1, *flags, "--out", "here")
     assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / "here" / "results.jsonl").read_text())["result"]["learned_p"] is None
+    line = json.loads((tmp_path / "here" / "results.jsonl").read_text())
+    assert line["result"]["learned_p"] is None
+    assert line["config"]["corrected"] is False
     write_webkb(tmp_path)
     (tmp_path / "own.toml").write_text('dataset = "texas"\nmodel = "mlp"\n[data_options]\nundirected = true\n')
     arguments = ("--preset", tmp_path / "own.toml", "--directed", "--root", tmp_path, "--epochs", 1, "--hidden", 8)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from .configuration import (
+    Corrected,
     Dataset,
     Dropout,
     Epochs,
@@ -83,6 +84,13 @@ def search(
             help="First try the presets of this model on the other graphs of this kind (homo-, heterophilic).",
         ),
     ] = False,
+    relatives: Annotated[
+        bool,
+        typer.Option(
+            "--relatives",
+            help="First try what makes a pL-UFG network nearly PGNN, APPNP or UFG, by their presets for this graph.",
+        ),
+    ] = False,
     cross_validate: Annotated[
         bool,
         typer.Option(
@@ -109,6 +117,7 @@ def search(
     seed: Seed = 0,
     epochs: Epochs = 200,
     patience: Patience = None,
+    corrected: Corrected = False,
     lr: LearningRate = 0.01,
     schedule: Schedule = "constant",
     weight_decay: WeightDecay = 5e-4,
@@ -154,6 +163,10 @@ def search(
         split_options = config.split_options
         if cross_validate:
             config = replace(config, split_options={**split_options, "cross_validate": True})
+        starts = [
+            *(presets.of_relatives(config) if relatives else []),
+            *(presets.of_similar_graphs(config) if similar else []),
+        ]
         folder = out or Path("out/search") / f"{config.dataset}-{config.model}-{config.split}"
         with progress_bar(
             stderr, "{task.description}", "{task.completed} of {task.total} trials", "{task.fields[now]}"
@@ -178,7 +191,7 @@ def search(
                 storage=storage,
                 prune=prune,
                 window=window,
-                starts=presets.of_similar_graphs(config) if similar else (),
+                starts=starts,
                 progress=progress,
                 save_every=save_every,
             )
@@ -211,7 +224,7 @@ def search(
                 stdout.print(f"plufg train --preset {name}")
             else:
                 kept = "better proven (cross-validation, runs, window) or no worse on the validation nodes"
-                stdout.print(f"{name} stays as it is: of another split, {kept}", soft_wrap=True)
+                stdout.print(f"{name} stays as it is: of another split or criterion, {kept}", soft_wrap=True)
 
 
 def _space(pairs: list[str], config: Any) -> dict[str, Any]:

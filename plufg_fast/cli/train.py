@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from .configuration import (
+    Corrected,
     Dataset,
     Dropout,
     Epochs,
@@ -51,6 +52,7 @@ def train(
     seed: Seed = 0,
     epochs: Epochs = 200,
     patience: Patience = None,
+    corrected: Corrected = False,
     lr: LearningRate = 0.01,
     schedule: Schedule = "constant",
     weight_decay: WeightDecay = 5e-4,
@@ -110,6 +112,7 @@ def _report(console: Console, config: Any, results: list[Any], out: Path) -> Non
         ("train", "train_accuracy"),
         ("validation", "val_accuracy"),
         ("test", "test_accuracy"),
+        ("test, corrected for class shares", "corrected_test_accuracy"),
     ):
         mean, std = mean_and_std([getattr(result, field) for result in results])
         table.add_row(name, f"{mean:.2%}", f"{std:.2%}", style="bold" if name == "test" else "")

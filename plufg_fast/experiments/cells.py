@@ -108,10 +108,11 @@ class Score:
         """Largest for the best: by validation accuracy, then by validation loss."""
         return self.mean("val_accuracy"), -fmean(result.val_loss[result.best_epoch - 1] for result in self.results)
 
-    def __str__(self) -> str:
+    def text(self, field: str = "test_accuracy") -> str:
+        """Mean and standard deviation, for people."""
         if not self:
             return "loss not finite"
-        text = f"{self.mean():.2f}" + (f" ± {self.std():.2f}" if len(self.results) > 1 else "")
+        text = f"{self.mean(field):.2f}" + (f" ± {self.std(field):.2f}" if len(self.results) > 1 else "")
         return text + (f" ({self.failed} of {self.failed + len(self.results)} failed)" if self.failed else "")
 
 

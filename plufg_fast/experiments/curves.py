@@ -20,7 +20,7 @@ def write(report: Report, experiment: str, scores: Mapping[Cell, Score], majorit
         values = sorted({cell.value for cell in mine if cell.value is not None})
         rows = []
         for label, line in _series(mine, experiment).items():
-            found = {cell.value: str(result) for cell, result in line.items()}
+            found = {cell.value: result.text() for cell, result in line.items()}
             rows.append([label, *(found.get(value, "") for value in values)])
         report.table(["", *(_shown(experiment, value) for value in values)], rows)
         report.picture(dataset, _draw(experiment, mine, largest), f"{NAMES[experiment]} and accuracy on {dataset}")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from ..data import HETEROPHILIC, HOMOPHILIC
+from ..nn.models import option_names
+from .spaces import current
 from .train import TrainConfig
 
 FOLDER: Final = Path(__file__).parent / "presets"
 # What a preset leaves to whoever uses it.
 _FREE: Final = ("runs", "seed", "root")
+# A mu above all that a search tries.
+_STRONG: Final = 1e9
 
 
 def names() -> list[str]:
@@ -57,6 +61,33 @@ def of_similar_graphs(config: TrainConfig) -> list[TrainConfig]:
     return [read(preset)[0] for preset in others if path_of(preset).is_file()]
 
 
+def of_relatives(config: TrainConfig) -> list[TrainConfig]:
+    """What makes a pL-UFG network nearly one of the networks it contains, by their presets on its graph.
+
+    PGNN is the step on predictions, without framelets; APPNP is that at p = 2, but for self-loops; UFG is the framelets
+    without a step, which the strongest hold to its source comes close to.
+    """
+    if not config.model.startswith("pl-"):
+        raise ValueError(f"relatives: expected a pL-UFG network, which contains others, got {config.model}")
+    found = []
+    for model in ("pgnn", "appnp", "ufg"):
+        if not path_of(f"{config.dataset}/{model}").is_file():
+            continue
+        relative, _ = read(f"{config.dataset}/{model}")
+        options = {**relative.model_options, "warmup": 0}
+        if model == "ufg":
+            options |= {"mu": _STRONG, "steps": 1}
+        else:
+            options |= {"steps": current(relative, "K"), "head": False, "theta": "band"}
+        if model == "appnp":
+            alpha = current(relative, "alpha")
+            options |= {"p": 2.0, "mu": alpha / (1 - alpha), "input_dropout": current(relative, "dropout")}
+        known = option_names(config.model)
+        options = {name: value for name, value in options.items() if name in known}
+        found.append(replace(relative, model=config.model, model_options=options))
+    return found
+
+
 def write(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> None:
     """Keep a configuration and how it was found."""
     content = {name: value for name, value in asdict(config).items() if name not in _FREE and value is not None}
@@ -70,14 +101,14 @@ def write(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> None:
 
 
 def write_better(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> bool:
-    """:func:`write`, unless there is one for another split, or one as well proven and as good on the validation nodes.
+    """:func:`write`, unless there is one for another split or criterion, or one as well proven and as good by it.
 
     Cross-validation proves more than one set of validation nodes, and the mean of many runs more than that of few: the
     best of many single runs is the luckiest, too, as is the best of many epochs.
     """
     if path.is_file():
         before, score = read(str(path))
-        same = (before.split, before.split_options) == (config.split, config.split_options)
+        same = all(getattr(before, name) == getattr(config, name) for name in ("split", "split_options", "corrected"))
         if not same or _weight(score) >= _weight(found):
             return False
     write(path, config, found)

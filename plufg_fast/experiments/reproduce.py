@@ -249,7 +249,7 @@ def _head(
 
 
 def _accuracies(report: Report, scores: Mapping[Cell, Score]) -> None:
-    rows = [[cell.dataset, cell.label, str(result)] for cell, result in scores.items()]
+    rows = [[cell.dataset, cell.label, result.text()] for cell, result in scores.items()]
     report.text("Test accuracy (%) of the networks that are looked into:")
     report.table(["", "row", "test"], rows, left=2)
 

@@ -151,7 +151,7 @@ def start(config: TrainConfig, space: Space) -> dict[str, Any]:
     config = with_middle_mu(config)
     found: dict[str, Any] = {}
     for name, values in space.items():
-        value = _current(config, name)
+        value = current(config, name)
         if isinstance(values, Range):
             number = value if isinstance(value, int | float) else values.low
             found[name] = type(values.low)(min(max(number, values.low), values.high))
@@ -166,12 +166,12 @@ def _are_numbers(values: Sequence[Any]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def _current(config: TrainConfig, name: str) -> Any:
+def current(config: TrainConfig, name: str) -> Any:
     """What a configuration has for a name of a space, by default if nothing else."""
     if name in _FIELDS:
         return getattr(config, name)
     if name.startswith("p."):
-        p = _current(config, "p")
+        p = current(config, "p")
         return p[_band(name)] if isinstance(p, list) else p
     for options in (config.model_options, config.data_options):
         if name in options:

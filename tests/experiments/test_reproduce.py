@@ -36,7 +36,8 @@ def root(tmp_path_factory):
 def result(val, test, loss=0.0, **others):
     numbers = {"train_accuracy": 1.0, "majority_accuracy": 0.5, "best_epoch": 1, "epochs": 1, "seconds": 0.0}
     curve = {"train_loss": [0.0], "val_loss": [loss], "val_accuracies": [val]}
-    return Result(val_accuracy=val, test_accuracy=test, **numbers, **curve, **others)
+    corrected = others.pop("corrected", 0.25)
+    return Result(val_accuracy=val, test_accuracy=test, corrected_test_accuracy=corrected, **numbers, **curve, **others)
 
 
 def lines(folder):
@@ -125,7 +126,7 @@ def test_a_table_shows_mean_deviation_and_difference_to_the_paper(tmp_path):
     texas = make_cells(["texas"], ["gcn", "pl-ufg1"], ["1", "learned"])
     scores = {
         texas[0]: Score([result(0.5, 0.6), result(0.5, 0.7)], 0),
-        texas[1]: Score([result(0.9, 0.80)], 1),
+        texas[1]: Score([result(0.9, 0.80, corrected=0.92)], 1),
         texas[2]: Score([result(0.8, 0.85, learned_p=[1.25])], 0),
     }
     report = Report("Title", "report", tmp_path)
@@ -140,8 +141,12 @@ def test_a_table_shows_mean_deviation_and_difference_to_the_paper(tmp_path):
         "| texas | pL-UFG1, p = 1 | 90.00 | 80.00 (1 of 2 failed) | 89.00 (pL-UFG1, p = 2.5) | -9.00 | 1 of 1 |" in text
     )
     assert "1.25" in text
+    corrected = "92.00 (1 of 2 failed)"
+    assert f"| pL-UFG1, p = 1 | {corrected} (+5.87) |" in text
+    assert f"| texas | pL-UFG1, p = 1 | 90.00 | {corrected} | 89.00 (pL-UFG1, p = 2.5) | +3.00 | 1 of 1 |" in text
+    assert f"| {corrected} | 90.00 | defaults |" in text
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<table>") == 3
+    assert page.count("<table>") == 5
     assert '<img src="report-texas.png"' in page
     assert (tmp_path / "report-texas.png").read_bytes().startswith(b"\x89PNG")
 

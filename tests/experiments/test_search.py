@@ -12,8 +12,8 @@ from killing import Victim, claim_forever, search_finalists, search_trials
 
 from plufg_fast.data import csbm
 from plufg_fast.experiments import presets, search, spaces
-from plufg_fast.experiments.spaces import Range, apply, grid, per_band, wide
-from plufg_fast.experiments.train import Result, TrainConfig
+from plufg_fast.experiments.spaces import Range, apply, grid, per_band, start, wide
+from plufg_fast.experiments.train import Result, TrainConfig, build_model
 from plufg_fast.experiments.trials import Trial, best_of, draw, importances, write_table
 from plufg_fast.nn.models import Dims
 
@@ -108,6 +108,42 @@ def test_starts_count_when_a_search_goes_on_before_they_are_all_tried(tmp_path):
     search.search(CONFIG, SPACE, tmp_path, trials=2, starts=starts)
     found = search.search(CONFIG, SPACE, tmp_path, trials=3)
     assert [trial.params["lr"] for trial in found] == [CONFIG.lr, 0.03, 0.04]
+
+
+def test_relatives_start_a_search_as_nearly_what_they_are(monkeypatch, tmp_path):
+    monkeypatch.setattr(presets, "FOLDER", tmp_path)
+    assert presets.of_relatives(TrainConfig("csbm", "pl-ufg2")) == []
+    appnp = TrainConfig("csbm", "appnp", lr=0.3, model_options={"alpha": 0.2, "dropout": 0.0})
+    pgnn = TrainConfig("csbm", "pgnn", model_options={"K": 3, "p": 1.2, "mu": 0.7, "input_dropout": 0.1})
+    ufg = TrainConfig("csbm", "ufg", model_options={"activation": "soft", "framelet": "haar", "head": True})
+    for item in (appnp, pgnn, ufg):
+        presets.write(tmp_path / "csbm" / f"{item.model}.toml", item, {})
+    config = TrainConfig("csbm", "pl-ufg2")
+    like_pgnn, like_appnp, like_ufg = presets.of_relatives(config)
+    assert like_appnp.lr == 0.3
+    data = csbm(num_nodes=40, num_features=8, seed=1)
+    for item, like in ((appnp, like_appnp), (pgnn, like_pgnn), (ufg, like_ufg)):
+        network, other = build_model(item, data).eval(), build_model(like, data).eval()
+        with torch.no_grad():
+            for name, value in other.named_parameters():
+                if "filter" in name:
+                    value.fill_(1.0)  # all bands as they are: the framelets give back what they are given
+            other.lin.load_state_dict((network.lin1 if item is appnp else network.lin).state_dict())
+            other.conv.lin.weight.copy_((network.lin2 if item is appnp else network.conv.lin).weight)
+            if item is ufg:
+                other.head.load_state_dict(network.head.state_dict())
+                for name, value in network.named_parameters():
+                    if "filter" in name:
+                        value.fill_(1.0)
+            if item is appnp:
+                network.lin2.bias.zero_()
+            loops = torch.arange(40).repeat(2, 1)
+            edges = torch.cat((data.edge_index, loops), dim=1) if item is appnp else data.edge_index
+            expected, found = network(data.x, edges), other(data.x, edges)
+        torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+    assert start(like_ufg, {"mu": Range(0.1, 50.0, log=True)}) == {"mu": 50.0}
+    with pytest.raises(ValueError, match="contains others, got gcn"):
+        presets.of_relatives(TrainConfig("csbm", "gcn"))
 
 
 def test_similar_graphs_are_the_others_of_their_kind():
@@ -474,6 +510,7 @@ def test_a_preset_gives_way_only_to_a_better_one_of_its_split(tmp_path):
     assert presets.write_better(path, config, steady)
     assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 3, "cross_validated": True})
     assert not presets.write_better(path, replace(config, split="released"), {**steady, "runs": 9})
+    assert not presets.write_better(path, replace(config, corrected=True), {**steady, "runs": 9})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from killing import Victim, train_runs
 from torch import nn
 
 from plufg_fast.data import Split, csbm, split
+from plufg_fast.experiments import train as training
 from plufg_fast.experiments.train import (
     TrainConfig,
     checkpoint_path,
@@ -23,6 +24,7 @@ from plufg_fast.experiments.train import (
     run_key,
     train,
 )
+from plufg_fast.label_shift import correct
 from plufg_fast.nn.models import MODELS, build
 
 
@@ -83,6 +85,16 @@ def test_a_full_tie_keeps_the_first_epoch(data):
     assert fit(model, data, masks, epochs=2).best_epoch == 1
 
 
+def test_corrected_chooses_the_epoch_by_what_to_expect_of_test_nodes(data, monkeypatch):
+    expected = [0.2, 0.9, 0.4]
+    asked = iter(expected)
+    monkeypatch.setattr(training, "expected_accuracy", lambda *_: next(asked))
+    model, masks = scripted(data, val=[30, 20, 10], test=[1, 2, 3], margins=[1.0] * 3)
+    result = fit(model, data, masks, epochs=3, corrected=True)
+    assert (result.best_epoch, result.val_accuracies) == (2, expected)
+    assert (result.val_accuracy, result.test_accuracy) == (20 / 40, 2 / 40), "as they are, whatever chose"
+
+
 def test_patience_counts_epochs_without_a_better_one(data):
     model, masks = scripted(data, val=[10, 20, 5, 5, 5, 40], test=[0] * 6, margins=[1.0] * 6)
     result = fit(model, data, masks, epochs=6, patience=2)
@@ -99,6 +111,8 @@ def test_the_network_is_left_at_its_best_epoch(data):
         out = model(data.x, data.edge_index)
     assert float((out.argmax(1) == data.y)[masks.val].double().mean()) == result.val_accuracy
     assert float((out.argmax(1) == data.y)[masks.test].double().mean()) == result.test_accuracy
+    corrected = correct(out, data.y, masks).log_prob.argmax(1)
+    assert float((corrected == data.y)[masks.test].double().mean()) == result.corrected_test_accuracy
 
 
 @pytest.mark.parametrize("name", MODELS)
