@@ -225,25 +225,21 @@ def test_what_a_search_is_told_reaches_it(invoke, monkeypatch, tmp_path):
     monkeypatch.setattr(experiment, "confirm", lambda *a, **k: told.update(confirm=k) or confirm(*a, **k))
     alike = presets.read("texas/pgnn")[0]
     monkeypatch.setattr(presets, "of_similar_graphs", lambda config: [alike])
-    result = invoke(*SEARCH, "--window", 2, "--similar", "--final-runs", 3, "--corrected")
+    result = invoke(*SEARCH, "--window", 2, "--similar", "--final-runs", 3)
     assert result.exit_code == 0, result.output
     assert (told["search"]["window"], told["confirm"]["window"]) == (2, 2)
     assert told["search"]["starts"] == [alike]
-    assert presets.read(str(tmp_path / "out" / "search" / "csbm-pgnn-random" / "preset.toml"))[0].corrected
     monkeypatch.setattr(presets, "of_relatives", lambda config: [replace(alike, lr=0.04)])
     assert invoke(*SEARCH, "--similar", "--relatives", "--out", tmp_path / "other").exit_code == 0
     assert [item.lr for item in told["search"]["starts"]] == [0.04, alike.lr]
 
 
 def test_flags_of_a_preset_can_be_switched_off(invoke, tmp_path):
-    preset = 'dataset = "csbm"\nmodel = "pgnn"\nepochs = 1\ncorrected = true\n[model_options]\nlearn_p = true\n'
+    preset = 'dataset = "csbm"\nmodel = "pgnn"\nepochs = 1\n[model_options]\nlearn_p = true\n'
     (tmp_path / "own.toml").write_text(preset)
-    flags = ("--fixed-p", "--uncorrected")
-    result = invoke("train", "--preset", tmp_path / "own.toml", "--runs", 1, *flags, "--out", "here")
+    result = invoke("train", "--preset", tmp_path / "own.toml", "--runs", 1, "--fixed-p", "--out", "here")
     assert result.exit_code == 0, result.output
-    line = json.loads((tmp_path / "here" / "results.jsonl").read_text())
-    assert line["result"]["learned_p"] is None
-    assert line["config"]["corrected"] is False
+    assert json.loads((tmp_path / "here" / "results.jsonl").read_text())["result"]["learned_p"] is None
     write_webkb(tmp_path)
     (tmp_path / "own.toml").write_text('dataset = "texas"\nmodel = "mlp"\n[data_options]\nundirected = true\n')
     arguments = ("--preset", tmp_path / "own.toml", "--directed", "--root", tmp_path, "--epochs", 1, "--hidden", 8)

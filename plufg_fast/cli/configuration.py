@@ -41,13 +41,6 @@ Patience = Annotated[
     int | None,
     typer.Option(min=1, help="Stop a run after so many epochs without a better one.", show_default="never"),
 ]
-Corrected = Annotated[
-    bool,
-    typer.Option(
-        "--corrected/--uncorrected",
-        help="Choose by what validation nodes let expect on test nodes, whose class shares are estimated.",
-    ),
-]
 LearningRate = Annotated[float, typer.Option(min=0, help="Learning rate of Adam.")]
 Schedule = Annotated[
     str, typer.Option(help="constant (the paper's), cosine (to 0), plateau (halved as validation loss stands still).")
@@ -175,7 +168,6 @@ def configuration(ctx: typer.Context) -> Any:
         seed=options["seed"],
         epochs=chosen("epochs"),
         patience=chosen("patience"),
-        corrected=chosen("corrected"),
         lr=chosen("lr"),
         schedule=schedule,
         weight_decay=chosen("weight_decay"),

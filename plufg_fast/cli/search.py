@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from .configuration import (
-    Corrected,
     Dataset,
     Dropout,
     Epochs,
@@ -117,7 +116,6 @@ def search(
     seed: Seed = 0,
     epochs: Epochs = 200,
     patience: Patience = None,
-    corrected: Corrected = False,
     lr: LearningRate = 0.01,
     schedule: Schedule = "constant",
     weight_decay: WeightDecay = 5e-4,
@@ -224,7 +222,7 @@ def search(
                 stdout.print(f"plufg train --preset {name}")
             else:
                 kept = "better proven (cross-validation, runs, window) or no worse on the validation nodes"
-                stdout.print(f"{name} stays as it is: of another split or criterion, {kept}", soft_wrap=True)
+                stdout.print(f"{name} stays as it is: of another split, {kept}", soft_wrap=True)
 
 
 def _space(pairs: list[str], config: Any) -> dict[str, Any]:

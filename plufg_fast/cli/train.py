@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 from .configuration import (
-    Corrected,
     Dataset,
     Dropout,
     Epochs,
@@ -52,7 +51,6 @@ def train(
     seed: Seed = 0,
     epochs: Epochs = 200,
     patience: Patience = None,
-    corrected: Corrected = False,
     lr: LearningRate = 0.01,
     schedule: Schedule = "constant",
     weight_decay: WeightDecay = 5e-4,

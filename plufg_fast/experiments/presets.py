@@ -64,8 +64,9 @@ def of_similar_graphs(config: TrainConfig) -> list[TrainConfig]:
 def of_relatives(config: TrainConfig) -> list[TrainConfig]:
     """What makes a pL-UFG network nearly one of the networks it contains, by their presets on its graph.
 
-    PGNN is the step on predictions, without framelets; APPNP is that at p = 2, but for self-loops; UFG is the framelets
-    without a step, which the strongest hold to its source comes close to.
+    PGNN is the step on predictions, without framelets; APPNP is that at p = 2, but for self-loops; UFG without ReLU is
+    the framelets without a step, which the strongest hold to its source comes close to. pL-UFG1 and pL-fUFG take the
+    step in every band and are PGNN at p = 2 only.
     """
     if not config.model.startswith("pl-"):
         raise ValueError(f"relatives: expected a pL-UFG network, which contains others, got {config.model}")
@@ -76,12 +77,17 @@ def of_relatives(config: TrainConfig) -> list[TrainConfig]:
         relative, _ = read(f"{config.dataset}/{model}")
         options = {**relative.model_options, "warmup": 0}
         if model == "ufg":
-            options |= {"mu": _STRONG, "steps": 1}
+            if current(relative, "activation") == "relu":
+                continue
+            options |= {"mu": _STRONG, "steps": 1, "framelet": current(relative, "framelet")}
         else:
             options |= {"steps": current(relative, "K"), "head": False, "theta": "band"}
+        if model == "pgnn":
+            options |= {name: current(relative, name) for name in ("p", "mu")}
         if model == "appnp":
             alpha = current(relative, "alpha")
-            options |= {"p": 2.0, "mu": alpha / (1 - alpha), "input_dropout": current(relative, "dropout")}
+            mu = alpha / (1 - alpha) if alpha < 1 else _STRONG
+            options |= {"p": 2.0, "mu": mu, "input_dropout": current(relative, "dropout")}
         known = option_names(config.model)
         options = {name: value for name, value in options.items() if name in known}
         found.append(replace(relative, model=config.model, model_options=options))
@@ -101,14 +107,14 @@ def write(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> None:
 
 
 def write_better(path: Path, config: TrainConfig, found: Mapping[str, Any]) -> bool:
-    """:func:`write`, unless there is one for another split or criterion, or one as well proven and as good by it.
+    """:func:`write`, unless there is one for another split, or one as well proven and as good on the validation nodes.
 
     Cross-validation proves more than one set of validation nodes, and the mean of many runs more than that of few: the
     best of many single runs is the luckiest, too, as is the best of many epochs.
     """
     if path.is_file():
         before, score = read(str(path))
-        same = all(getattr(before, name) == getattr(config, name) for name in ("split", "split_options", "corrected"))
+        same = (before.split, before.split_options) == (config.split, config.split_options)
         if not same or _weight(score) >= _weight(found):
             return False
     write(path, config, found)

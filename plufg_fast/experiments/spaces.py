@@ -60,6 +60,7 @@ def wide(config: TrainConfig) -> Space:
         "p": Range(1.0, 3.0),
         "mu": Range(0.1, 100.0, log=True) if _is_heterophilic(config) else Range(0.02, 10.0, log=True),
         "steps": Range(1, 8),
+        "warmup": [0, 10],
         "degree": Range(2, 7),
         "framelet": ["linear", "quadratic"],
         "levels": Range(1, 2),

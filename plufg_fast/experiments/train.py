@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from ..data import Split, csbm, fold, load, majority_accuracy, split
-from ..label_shift import correct, expected_accuracy
+from ..label_shift import correct
 from ..nn.conv.base import Exponent
 from ..nn.models import Dims, build
 from ..nn.sparse import sparse_features
@@ -52,7 +52,7 @@ Progress = Callable[[Epoch], object]
 
 @dataclass(frozen=True)
 class Result:
-    """One finished fit. Accuracies are shares, taken at its best epoch."""
+    """One finished fit. Accuracies are shares, taken at the best epoch by validation accuracy."""
 
     train_accuracy: float
     val_accuracy: float
@@ -64,7 +64,7 @@ class Result:
     seconds: float
     train_loss: list[float] = field(repr=False)
     val_loss: list[float] = field(repr=False)
-    val_accuracies: list[float] = field(repr=False)  # by which the epoch was chosen (``corrected`` of fit)
+    val_accuracies: list[float] = field(repr=False)
     learned_p: list[float] | None = None
 
 
@@ -79,7 +79,6 @@ class TrainConfig:
     seed: int = 0
     epochs: int = 200
     patience: int | None = None
-    corrected: bool = False
     lr: float = 0.01
     schedule: str = "constant"
     weight_decay: float = 5e-4
@@ -102,7 +101,6 @@ def fit(
     weight_decay: float = 5e-4,
     epochs: int = 200,
     patience: int | None = None,
-    corrected: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
     state: str | Path | None = None,
@@ -125,8 +123,6 @@ def fit(
         weight_decay: L2 penalty on all parameters.
         epochs: Steps of the optimiser.
         patience: Stop after so many epochs without a better one; by default never.
-        corrected: Whether the best epoch is the one whose corrected predictions are expected to be best on the test
-            nodes (:func:`plufg_fast.label_shift.expected_accuracy`): where their classes have other shares.
         seed: Fixes initial parameters and dropout.
         progress: Called after every epoch.
         state: A file that is written every ``save_every`` epochs. Where it exists, the fit goes on from it, to the
@@ -156,7 +152,6 @@ def fit(
         "weight_decay": weight_decay,
         "epochs": epochs,
         "patience": patience,
-        "corrected": corrected,
         "seed": seed,
     }
     # All that changes from epoch to epoch, beside the network, the optimiser, its schedule and the random state.
@@ -168,7 +163,6 @@ def fit(
         "best_state": {},
         "best_out": None,  # what the network said then, [N, C]
         "train_accuracy": 0.0,
-        "val_accuracy": 0.0,
         "test_accuracy": 0.0,
         "seconds": 0.0,
     }
@@ -197,17 +191,14 @@ def fit(
         val_loss.append(F.nll_loss(out[split.val], data.y[split.val]).item())
         if not math.isfinite(train_loss[-1] + val_loss[-1]):
             raise FloatingPointError(f"fit: loss {train_loss[-1]}, then {val_loss[-1]}, in epoch {epoch}")
-        val_accuracy, train_accuracy = (_accuracy(out, data.y, mask) for mask in (split.val, split.train))
-        val_accuracies.append(
-            expected_accuracy(correct(out, data.y, split), data.y, split) if corrected else val_accuracy
-        )
+        val_accuracies.append(_accuracy(out, data.y, split.val))
+        train_accuracy = _accuracy(out, data.y, split.train)
         best = now["best_epoch"] - 1
         if best < 0 or (val_accuracies[-1], -val_loss[-1]) > (val_accuracies[best], -val_loss[best]):
             now["best_epoch"] = epoch
             now["best_state"] = {name: value.clone() for name, value in model.state_dict().items()}
             now["best_out"] = out
-            now["train_accuracy"], now["val_accuracy"] = train_accuracy, val_accuracy
-            now["test_accuracy"] = _accuracy(out, data.y, split.test)
+            now["train_accuracy"], now["test_accuracy"] = train_accuracy, _accuracy(out, data.y, split.test)
         if schedule == "plateau":
             scheduler.step(val_loss[-1])
         else:
@@ -223,6 +214,7 @@ def fit(
     out = correct(now.pop("best_out"), data.y, split).log_prob
     return Result(
         **now,
+        val_accuracy=val_accuracies[now["best_epoch"] - 1],
         corrected_test_accuracy=_accuracy(out, data.y, split.test),
         majority_accuracy=majority_accuracy(data.y, split.test),
         epochs=len(train_loss),
@@ -377,7 +369,6 @@ def run_once(config: TrainConfig, run: int, data: Data, model: nn.Module, masks:
         weight_decay=config.weight_decay,
         epochs=config.epochs,
         patience=config.patience,
-        corrected=config.corrected,
         seed=config.seed + run,
         **options,
     )

@@ -121,6 +121,11 @@ def test_relatives_start_a_search_as_nearly_what_they_are(monkeypatch, tmp_path)
     config = TrainConfig("csbm", "pl-ufg2")
     like_pgnn, like_appnp, like_ufg = presets.of_relatives(config)
     assert like_appnp.lr == 0.3
+    space = wide(config)
+    for like in (like_pgnn, like_appnp, like_ufg):
+        tried = apply(config, start(like, space)).model_options
+        assert tried["warmup"] == 0
+        assert tried["head"] is like.model_options["head"]
     data = csbm(num_nodes=40, num_features=8, seed=1)
     for item, like in ((appnp, like_appnp), (pgnn, like_pgnn), (ufg, like_ufg)):
         network, other = build_model(item, data).eval(), build_model(like, data).eval()
@@ -141,6 +146,10 @@ def test_relatives_start_a_search_as_nearly_what_they_are(monkeypatch, tmp_path)
             edges = torch.cat((data.edge_index, loops), dim=1) if item is appnp else data.edge_index
             expected, found = network(data.x, edges), other(data.x, edges)
         torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+    presets.write(tmp_path / "csbm" / "ufg.toml", replace(ufg, model_options={"activation": "relu"}), {})
+    presets.write(tmp_path / "csbm" / "pgnn.toml", replace(pgnn, model_options={}), {})
+    like_pgnn, like_appnp = presets.of_relatives(config)
+    assert {name: like_pgnn.model_options[name] for name in ("p", "mu", "steps")} == {"p": 1.5, "mu": 0.1, "steps": 4}
     assert start(like_ufg, {"mu": Range(0.1, 50.0, log=True)}) == {"mu": 50.0}
     with pytest.raises(ValueError, match="contains others, got gcn"):
         presets.of_relatives(TrainConfig("csbm", "gcn"))
@@ -174,7 +183,7 @@ def test_a_window_prefers_what_is_steady_to_what_was_lucky_once(window, lr, accu
 
     def told(config, run, data, model, masks, **options):
         curve = curves[config.lr]
-        return Result(0, max(curve), 0, 0, curve.index(max(curve)) + 1, 4, 1.0, [], [0.2, 0.3, 0.6, 0.7], curve)
+        return Result(0, max(curve), 0, 0, 0, curve.index(max(curve)) + 1, 4, 1.0, [], [0.2, 0.3, 0.6, 0.7], curve)
 
     monkeypatch.setattr(search, "run_once", told)
     trials = search.search(CONFIG, {"lr": [*curves]}, tmp_path, method="grid", window=window)
@@ -283,7 +292,7 @@ def test_a_steady_trial_is_not_pruned_for_what_others_had_once(tmp_path, monkeyp
         for epoch in range(1, epochs + 1):
             seen = curve[:epoch]
             progress(search.Epoch(epoch, 1.0, 1.0, 0.0, seen[-1], max(seen), seen))
-        return Result(0, max(curve), 0, 0, 1, epochs, 1.0, [], [1.0] * epochs, curve)
+        return Result(0, max(curve), 0, 0, 0, 1, epochs, 1.0, [], [1.0] * epochs, curve)
 
     monkeypatch.setattr(search, "run_once", told)
     rates = [0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.01]
@@ -510,7 +519,6 @@ def test_a_preset_gives_way_only_to_a_better_one_of_its_split(tmp_path):
     assert presets.write_better(path, config, steady)
     assert not presets.write_better(path, config, {"val_accuracy": 0.99, "runs": 3, "cross_validated": True})
     assert not presets.write_better(path, replace(config, split="released"), {**steady, "runs": 9})
-    assert not presets.write_better(path, replace(config, corrected=True), {**steady, "runs": 9})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from killing import Victim, train_runs
 from torch import nn
 
 from plufg_fast.data import Split, csbm, split
-from plufg_fast.experiments import train as training
 from plufg_fast.experiments.train import (
     TrainConfig,
     checkpoint_path,
@@ -83,16 +82,6 @@ def test_equal_validation_accuracy_is_decided_by_validation_loss(data):
 def test_a_full_tie_keeps_the_first_epoch(data):
     model, masks = scripted(data, val=[30, 30], test=[1, 40], margins=[1.0, 1.0])
     assert fit(model, data, masks, epochs=2).best_epoch == 1
-
-
-def test_corrected_chooses_the_epoch_by_what_to_expect_of_test_nodes(data, monkeypatch):
-    expected = [0.2, 0.9, 0.4]
-    asked = iter(expected)
-    monkeypatch.setattr(training, "expected_accuracy", lambda *_: next(asked))
-    model, masks = scripted(data, val=[30, 20, 10], test=[1, 2, 3], margins=[1.0] * 3)
-    result = fit(model, data, masks, epochs=3, corrected=True)
-    assert (result.best_epoch, result.val_accuracies) == (2, expected)
-    assert (result.val_accuracy, result.test_accuracy) == (20 / 40, 2 / 40), "as they are, whatever chose"
 
 
 def test_patience_counts_epochs_without_a_better_one(data):
