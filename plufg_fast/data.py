@@ -63,6 +63,7 @@ def load(
     undirected: bool | None = None,
     normalize_features: bool = False,
     largest_component: bool = False,
+    self_loops: bool = False,
     noise: float = 0.0,
     noise_seed: int = 0,
 ) -> Data:
@@ -77,6 +78,9 @@ def load(
             the homophilic graphs are undirected, the heterophilic ones directed.
         normalize_features: Whether to scale every feature row to sum 1.
         largest_component: Whether to keep only the largest (weakly) connected component.
+        self_loops: Whether every node gets an edge to itself. Of the networks here only those with the p-Laplacian step
+            notice: at p = 2 a node then counts among its neighbours, as in GCN and APPNP, which see to that themselves;
+            at another p its degree grows, no more.
         noise: Share of the binary features to flip (:func:`plufg_fast.noise.flip_features`), before they are scaled.
         noise_seed: Fixes which.
 
@@ -97,6 +101,8 @@ def load(
         data = transforms.ToUndirected()(data)
     if largest_component:
         data = transforms.LargestConnectedComponents(connection="weak")(data)
+    if self_loops:
+        data = transforms.AddRemainingSelfLoops()(data)
     if noise:
         data.x = flip_features(data.x, noise, noise_seed)
     if normalize_features:

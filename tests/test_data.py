@@ -338,6 +338,16 @@ def test_transforms_keep_masks_and_nodes_together():
     assert torch.all(torch.isclose(sums, torch.ones(())) | (sums == 0))
 
 
+def test_self_loops_are_added_where_there_are_none(tmp_path):
+    root = write_webkb(tmp_path, ["texas"])
+    plain, looped = load("texas", root), load("texas", root, self_loops=True)
+    assert looped.has_self_loops()
+    loops = looped.edge_index[0][looped.edge_index[0] == looped.edge_index[1]]
+    assert sorted(loops.tolist()) == list(range(plain.num_nodes))
+    others = [graph.edge_index[:, graph.edge_index[0] != graph.edge_index[1]].T.tolist() for graph in (plain, looped)]
+    assert sorted(others[0]) == sorted(others[1])
+
+
 def test_features_are_flipped_before_they_are_scaled(tmp_path):
     root = write_webkb(tmp_path, ["texas"])
     wanted = ((0.0, 1), (0.3, 1), (0.3, 2))

@@ -89,6 +89,9 @@ LargestComponent = Annotated[
         "--largest-component/--all-components", help="Keep only the largest connected component of a dataset."
     ),
 ]
+SelfLoops = Annotated[
+    bool, typer.Option("--self-loops/--no-self-loops", help="Give every node of a dataset an edge to itself.")
+]
 Root = Annotated[
     Path | None,
     typer.Option(
@@ -145,6 +148,7 @@ def configuration(ctx: typer.Context) -> Any:
         "undirected": given.get("undirected"),
         "normalize_features": given.get("normalize"),
         "largest_component": given.get("largest_component"),
+        "self_loops": given.get("self_loops"),
     }
     asked = {key: item for key, item in (only_csbm | only_real).items() if item is not None}
     misplaced = [key for key in asked if key in (only_real if dataset == "csbm" else only_csbm)]

@@ -33,6 +33,7 @@ from .configuration import (
     SaveEvery,
     Schedule,
     Seed,
+    SelfLoops,
     SplitKind,
     Undirected,
     WeightDecay,
@@ -130,6 +131,7 @@ def search(
     undirected: Undirected = False,
     normalize: Normalize = False,
     largest_component: LargestComponent = False,
+    self_loops: SelfLoops = False,
     root: Root = None,
     out: Annotated[
         Path | None,

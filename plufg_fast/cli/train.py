@@ -31,6 +31,7 @@ from .configuration import (
     SaveEvery,
     Schedule,
     Seed,
+    SelfLoops,
     SplitKind,
     Undirected,
     WeightDecay,
@@ -65,6 +66,7 @@ def train(
     undirected: Undirected = False,
     normalize: Normalize = False,
     largest_component: LargestComponent = False,
+    self_loops: SelfLoops = False,
     root: Root = None,
     out: Annotated[Path, typer.Option(help="Folder for results.jsonl, one line per run.")] = Path("out/train"),
     checkpoint: Annotated[

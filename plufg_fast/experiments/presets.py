@@ -64,7 +64,7 @@ def of_similar_graphs(config: TrainConfig) -> list[TrainConfig]:
 def of_relatives(config: TrainConfig) -> list[TrainConfig]:
     """What makes a pL-UFG network nearly one of the networks it contains, by their presets on its graph.
 
-    PGNN is the step on predictions, without framelets; APPNP is that at p = 2, but for self-loops; UFG without ReLU is
+    PGNN is the step on predictions, without framelets; APPNP is that at p = 2 with self-loops; UFG without ReLU is
     the framelets without a step, which the strongest hold to its source comes close to. pL-UFG1 and pL-fUFG take the
     step in every band and are PGNN at p = 2 only.
     """
@@ -88,6 +88,7 @@ def of_relatives(config: TrainConfig) -> list[TrainConfig]:
             alpha = current(relative, "alpha")
             mu = alpha / (1 - alpha) if alpha < 1 else _STRONG
             options |= {"p": 2.0, "mu": mu, "input_dropout": current(relative, "dropout")}
+            relative = replace(relative, data_options={**relative.data_options, "self_loops": True})
         known = option_names(config.model)
         options = {name: value for name, value in options.items() if name in known}
         found.append(replace(relative, model=config.model, model_options=options))

@@ -120,7 +120,7 @@ def test_relatives_start_a_search_as_nearly_what_they_are(monkeypatch, tmp_path)
         presets.write(tmp_path / "csbm" / f"{item.model}.toml", item, {})
     config = TrainConfig("csbm", "pl-ufg2")
     like_pgnn, like_appnp, like_ufg = presets.of_relatives(config)
-    assert like_appnp.lr == 0.3
+    assert (like_appnp.lr, like_appnp.data_options) == (0.3, {"self_loops": True})
     space = wide(config)
     for like in (like_pgnn, like_appnp, like_ufg):
         tried = apply(config, start(like, space)).model_options
@@ -143,7 +143,7 @@ def test_relatives_start_a_search_as_nearly_what_they_are(monkeypatch, tmp_path)
             if item is appnp:
                 network.lin2.bias.zero_()
             loops = torch.arange(40).repeat(2, 1)
-            edges = torch.cat((data.edge_index, loops), dim=1) if item is appnp else data.edge_index
+            edges = torch.cat((data.edge_index, loops), dim=1) if like.data_options else data.edge_index
             expected, found = network(data.x, edges), other(data.x, edges)
         torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
     presets.write(tmp_path / "csbm" / "ufg.toml", replace(ufg, model_options={"activation": "relu"}), {})
