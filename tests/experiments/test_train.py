@@ -13,6 +13,7 @@ from killing import Victim, train_runs
 from torch import nn
 
 from plufg_fast.data import Split, csbm, split
+from plufg_fast.experiments import train as training
 from plufg_fast.experiments.train import (
     TrainConfig,
     checkpoint_path,
@@ -23,7 +24,7 @@ from plufg_fast.experiments.train import (
     run_key,
     train,
 )
-from plufg_fast.label_shift import correct
+from plufg_fast.label_shift import Corrected, correct
 from plufg_fast.nn.models import MODELS, build
 
 
@@ -69,6 +70,12 @@ def test_the_best_epoch_is_chosen_by_validation_not_by_test(data):
     assert result.best_epoch == 2
     assert result.val_accuracy == 30 / 40
     assert result.test_accuracy == 5 / 40
+
+
+def test_what_is_corrected_is_what_the_network_said_at_its_best_epoch(data, monkeypatch):
+    monkeypatch.setattr(training, "correct", lambda out, *_: Corrected(out, torch.ones(2)))
+    model, masks = scripted(data, val=[10, 30, 20], test=[40, 5, 39], margins=[1.0, 1.0, 1.0])
+    assert fit(model, data, masks, epochs=3).corrected_test_accuracy == 5 / 40
 
 
 def test_equal_validation_accuracy_is_decided_by_validation_loss(data):
