@@ -64,9 +64,9 @@ def of_similar_graphs(config: TrainConfig) -> list[TrainConfig]:
 def of_relatives(config: TrainConfig) -> list[TrainConfig]:
     """What makes a pL-UFG network nearly one of the networks it contains, by their presets on its graph.
 
-    PGNN is the step on predictions, without framelets; APPNP is that at p = 2 with self-loops; UFG without ReLU is
-    the framelets without a step, which the strongest hold to its source comes close to. pL-UFG1 and pL-fUFG take the
-    step in every band and are PGNN at p = 2 only.
+    PGNN is the step on predictions, without framelets; APPNP is that at p = 2 with self-loops; UFG is the framelets
+    without a step, which the strongest hold to its source comes close to; its shrinkage is left out. pL-UFG1 and
+    pL-fUFG take the step in every band and are PGNN at p = 2 only.
     """
     if not config.model.startswith("pl-"):
         raise ValueError(f"relatives: expected a pL-UFG network, which contains others, got {config.model}")
@@ -77,9 +77,8 @@ def of_relatives(config: TrainConfig) -> list[TrainConfig]:
         relative, _ = read(f"{config.dataset}/{model}")
         options = {**relative.model_options, "warmup": 0}
         if model == "ufg":
-            if current(relative, "activation") == "relu":
-                continue
             options |= {"mu": _STRONG, "steps": 1, "framelet": current(relative, "framelet")}
+            options["activation"] = "relu" if current(relative, "activation") == "relu" else "none"
         else:
             options |= {"steps": current(relative, "K"), "head": False, "theta": "band"}
         if model == "pgnn":

@@ -11,7 +11,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, JumpingKnowledge
 
+from .. import checks
 from ..graph import Graph, expand_rows
 from ..ops.cheb import laplacian, stepper
 from ..ops.cheb.reference import Laplacian, Step
@@ -152,8 +153,12 @@ class _ConvNetwork(_Network):
 
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
         hidden = self.lin(dropout(x, self.input_dropout, self.training)).relu()
-        out: Tensor = self.conv(self._drop(hidden), graph, edge_weight)
+        out = self._convolve(self._drop(hidden), graph, edge_weight)
         return out if self.head is None else self.head(out)
+
+    def _convolve(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        out: Tensor = self.conv(x, graph, edge_weight)
+        return out
 
     def _traits(self) -> dict[str, Any]:
         return {"conv": self.conv}
@@ -171,6 +176,7 @@ class PLUFG(_ConvNetwork):
         head: Whether a linear map from hidden channels to classes follows the convolution. Without it the convolution
             itself ends in the classes and smooths predictions, as p-GNN and APPNP do, which is faster: there are fewer
             classes than hidden channels.
+        activation: What the convolution's output goes through: ``"none"``, as in the paper, or ``"relu"``, as in UFG.
         conv_options: Keywords of :class:`~plufg_fast.nn.PLUFGConv`: ``variant``, ``p``, ``mu``, ``theta`` ...
             (its default ``theta="node"`` fits one number of nodes, ``num_nodes`` or the first input's).
     """
@@ -186,9 +192,19 @@ class PLUFG(_ConvNetwork):
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         head: bool = True,
+        activation: Literal["none", "relu"] = "none",
         **conv_options: Any,
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout, input_dropout, head, **conv_options)
+        checks.one_of("PLUFG", "activation", activation, ("none", "relu"))
+        self.activation = activation
+
+    def _convolve(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
+        out = super()._convolve(x, graph, edge_weight)
+        return out.relu() if self.activation == "relu" else out
+
+    def _traits(self) -> dict[str, Any]:
+        return {**super()._traits(), "activation": self.activation}
 
 
 class PGNN(_ConvNetwork):

@@ -116,18 +116,22 @@ def test_relatives_start_a_search_as_nearly_what_they_are(monkeypatch, tmp_path)
     appnp = TrainConfig("csbm", "appnp", lr=0.3, model_options={"alpha": 0.2, "dropout": 0.0})
     pgnn = TrainConfig("csbm", "pgnn", model_options={"K": 3, "p": 1.2, "mu": 0.7, "input_dropout": 0.1})
     ufg = TrainConfig("csbm", "ufg", model_options={"activation": "soft", "framelet": "haar", "head": True})
-    for item in (appnp, pgnn, ufg):
+    relu = replace(ufg, model_options={**ufg.model_options, "activation": "relu"})
+    for item in (appnp, pgnn, relu):
         presets.write(tmp_path / "csbm" / f"{item.model}.toml", item, {})
     config = TrainConfig("csbm", "pl-ufg2")
+    *_, like_relu = presets.of_relatives(config)
+    presets.write(tmp_path / "csbm" / "ufg.toml", ufg, {})
     like_pgnn, like_appnp, like_ufg = presets.of_relatives(config)
     assert (like_appnp.lr, like_appnp.data_options) == (0.3, {"self_loops": True})
     space = wide(config)
-    for like in (like_pgnn, like_appnp, like_ufg):
+    for like in (like_pgnn, like_appnp, like_ufg, like_relu):
         tried = apply(config, start(like, space)).model_options
         assert tried["warmup"] == 0
         assert tried["head"] is like.model_options["head"]
+        assert tried["activation"] == ("relu" if like is like_relu else "none")
     data = csbm(num_nodes=40, num_features=8, seed=1)
-    for item, like in ((appnp, like_appnp), (pgnn, like_pgnn), (ufg, like_ufg)):
+    for item, like in ((appnp, like_appnp), (pgnn, like_pgnn), (ufg, like_ufg), (relu, like_relu)):
         network, other = build_model(item, data).eval(), build_model(like, data).eval()
         with torch.no_grad():
             for name, value in other.named_parameters():
@@ -135,7 +139,7 @@ def test_relatives_start_a_search_as_nearly_what_they_are(monkeypatch, tmp_path)
                     value.fill_(1.0)  # all bands as they are: the framelets give back what they are given
             other.lin.load_state_dict((network.lin1 if item is appnp else network.lin).state_dict())
             other.conv.lin.weight.copy_((network.lin2 if item is appnp else network.conv.lin).weight)
-            if item is ufg:
+            if item.model == "ufg":
                 other.head.load_state_dict(network.head.state_dict())
                 for name, value in network.named_parameters():
                     if "filter" in name:
@@ -146,9 +150,8 @@ def test_relatives_start_a_search_as_nearly_what_they_are(monkeypatch, tmp_path)
             edges = torch.cat((data.edge_index, loops), dim=1) if like.data_options else data.edge_index
             expected, found = network(data.x, edges), other(data.x, edges)
         torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
-    presets.write(tmp_path / "csbm" / "ufg.toml", replace(ufg, model_options={"activation": "relu"}), {})
     presets.write(tmp_path / "csbm" / "pgnn.toml", replace(pgnn, model_options={}), {})
-    like_pgnn, like_appnp = presets.of_relatives(config)
+    like_pgnn, *_ = presets.of_relatives(config)
     assert {name: like_pgnn.model_options[name] for name in ("p", "mu", "steps")} == {"p": 1.5, "mu": 0.1, "steps": 4}
     assert start(like_ufg, {"mu": Range(0.1, 50.0, log=True)}) == {"mu": 50.0}
     with pytest.raises(ValueError, match="contains others, got gcn"):

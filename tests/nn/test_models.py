@@ -225,6 +225,17 @@ def test_the_head_is_a_linear_map_of_the_convolution(name, graph):
     torch.testing.assert_close(model(x, edge_index), expected)
 
 
+@pytest.mark.parametrize("head", [True, False])
+@pytest.mark.parametrize("name", ["pl-ufg1", "pl-ufg2", "pl-fufg"])
+def test_relu_stands_between_the_convolution_and_what_follows(name, head, graph):
+    x, edge_index = graph
+    model = make(name, head=head, activation="relu").eval()
+    hidden = model.conv(model.lin(x).relu(), edge_index)
+    assert (hidden < 0).any()
+    expected = hidden.relu() if model.head is None else model.head(hidden.relu())
+    assert torch.equal(model(x, edge_index), expected.log_softmax(1))
+
+
 def test_build_sizes_the_network_by_the_graph():
     data = csbm(50, 6)
     assert build("gcn", data)(data.x, data.edge_index).shape == (50, 2)
@@ -246,6 +257,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
     [
         ("mlp", {"dropout": 1.0}),
         ("pl-ufg2", {"input_dropout": -0.1}),
+        ("pl-ufg1", {"activation": "soft"}),
         ("gat", {"heads": 3}),
         ("jknet", {"layers": 0}),
         ("jknet", {"jump": "sum"}),
@@ -254,5 +266,5 @@ def test_unknown_names_are_answered_with_the_known_ones():
     ],
 )
 def test_bad_options_are_refused(name, bad):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match="expected|must be"):
         build(name, Dims(5, 3), hidden_channels=8, **bad)
