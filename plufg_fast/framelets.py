@@ -143,8 +143,7 @@ class Framelet:
         self.coeffs = torch.from_numpy(np.stack([chebyshev_coefficients(g, degree) for g in filters]))
         #: ``(r, l)`` of every band, in the order of the transform: low-pass first, then by level.
         self.bands = [(0, levels - 1)] + [(r, level) for level in range(levels) for r in range(1, len(filters))]
-        self._last_graph: Graph | None = None
-        self._spectrum: dict[str, Any] = {}
+        self._last: tuple[Graph | None, dict[str, Any]] = None, {}
 
     @property
     def filters(self) -> list[Filter]:
@@ -267,17 +266,21 @@ class Framelet:
     def _exact(self, g: Graph, like: Tensor) -> tuple[Tensor, Tensor]:
         """Eigenvectors ``[N, N]`` and gains ``[B, N]`` of a graph."""
         values, vectors = self._remember(g, "eigh", _eigendecomposition)
-        top = float(values[-1]) if self.lambda_max == "estimate" else None
+        top = float(values[-1]) if self.lambda_max == "estimate" and values.numel() else None
         gains = torch.from_numpy(self.responses(values.numpy(), top))
         return vectors.to(like), gains.to(like)
 
     def _remember(self, g: Graph, what: str, compute: Callable[[Graph], Any]) -> Any:
         """A property of a graph's spectrum, computed once for the last graph."""
-        if self._last_graph is not g:
-            self._last_graph, self._spectrum = g, {}
-        if what not in self._spectrum:
-            self._spectrum[what] = compute(g)
-        return self._spectrum[what]
+        graph, spectrum = self._last
+        if graph is not g:
+            spectrum = {}
+            self._last = g, spectrum
+        if what not in spectrum:
+            # Training may follow a first call in inference mode.
+            with torch.inference_mode(False):
+                spectrum[what] = compute(g)
+        return spectrum[what]
 
     def _check(self, method: str, name: str, value: Tensor, g: Graph, dims: int) -> None:
         where = f"Framelet.{method}"

@@ -271,10 +271,8 @@ class GraphCache:
 
     def clear(self) -> None:
         """Forget the graph."""
-        self._graph: Graph | None = None
-        self._edges: Any = None
-        self._weight: Tensor | None = None
-        self._stamp: Any = None
+        # Graph, edges, weight and stamp as one thing: another thread may put its own there at any time.
+        self._last: tuple[Graph, Tensor, Tensor | None, Any] | None = None
 
     def get(self, edge_index: Any, num_nodes: int, edge_weight: Tensor | None, **options: Any) -> Graph:
         """The graph of these edges, built if it is not the one at hand."""
@@ -283,17 +281,21 @@ class GraphCache:
         watched = isinstance(edge_index, Tensor) and not any(t.is_inference() for t in edges)
         versions = [t._version for t in edges] if watched else None
         stamp = (versions, num_nodes, sorted(options.items()))
-        if self._graph is not None and versions is not None and stamp[1:] == self._stamp[1:]:
-            if edge_index is self._edges and edge_weight is self._weight:
-                if versions == self._stamp[0]:
-                    return self._graph
-            elif _same(edge_index, self._edges) and _same(edge_weight, self._weight):
+        last = self._last
+        if last is not None and versions is not None and stamp[1:] == last[3][1:]:
+            graph, last_edges, last_weight, (last_versions, *_) = last
+            if edge_index is last_edges and edge_weight is last_weight:
+                if versions == last_versions:
+                    return graph
+            elif (
+                _same(edge_index, last_edges)
+                and _same(edge_weight, last_weight)
                 # The stored tensors must be unmodified too, or the comparison says nothing about the graph.
-                stored = [t._version for t in (self._edges, self._weight) if isinstance(t, Tensor)]
-                if stored == self._stamp[0]:
-                    return self._graph
+                and [t._version for t in (last_edges, last_weight) if isinstance(t, Tensor)] == last_versions
+            ):
+                return graph
         graph = Graph(edge_index, num_nodes, edge_weight, **options)
-        self._graph, self._edges, self._weight, self._stamp = graph, edge_index, edge_weight, stamp
+        self._last = graph, edge_index, edge_weight, stamp
         return graph
 
 
@@ -411,6 +413,8 @@ def _from_matrix(given: Any, flow: Flow) -> tuple[Tensor, Tensor, Tensor | None,
 
 
 def _from_torch_sparse(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    # The values of a COO matrix would leave its gradient behind in silence.
+    _refuse_gradient("edge_index", given)
     if given.layout == torch.sparse_coo:
         # Uncoalesced entries are duplicates like any others and are summed with them later.
         index, value = given._indices(), given._values()
@@ -440,6 +444,12 @@ def _from_torch_sparse(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return row, col, given.values()
 
 
+def _refuse_gradient(name: str, value: Tensor) -> None:
+    if value.requires_grad:
+        constant = f"a constant (pass {name}.detach())"
+        raise checks.wrong_value("Graph", name, constant, checks.Shown("a tensor that requires grad"))
+
+
 def _checked_weight(given: Any, edges: Tensor) -> Tensor:
     if not isinstance(given, Tensor):
         raise checks.wrong_type("Graph", "edge_weight", "a torch.Tensor", given)
@@ -448,13 +458,7 @@ def _checked_weight(given: Any, edges: Tensor) -> Tensor:
         raise checks.wrong_type("Graph", "edge_weight", "real", weight)
     if weight.dim() != 1 or weight.numel() != edges.numel():
         raise checks.wrong_value("Graph", "edge_weight", f"of shape [{edges.numel()}], one per edge", weight)
-    if weight.requires_grad:
-        raise checks.wrong_value(
-            "Graph",
-            "edge_weight",
-            "a constant (pass edge_weight.detach())",
-            checks.Shown("a tensor that requires grad"),
-        )
+    _refuse_gradient("edge_weight", weight)
     checks.same_device("Graph", "edge_weight", weight, "edge_index", edges.device)
     if not weight.is_floating_point():
         weight = weight.to(torch.get_default_dtype())

@@ -1,8 +1,8 @@
 r"""The penalties :math:`\phi` of the generalised p-Laplacian regulariser: one table that every backend follows.
 
 The step needs :math:`z(x) = \phi'(x) / x^{p-1}` of a node's gradient norm x, its backward also
-:math:`dz/dx` and :math:`dz/dp`. All are used at x > 0 only; at x = 0 every edge norm of the node is 0 too
-and the term is defined as 0.
+:math:`dz/dx` and :math:`dz/dp`. At x = 0 every edge norm of the node is 0 too. The weight of such an edge is
+defined as 0 unless p = 2, where z takes its limit: a quadratic penalty weighs all edges alike. Derivatives are 0 there.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ class Formulas(NamedTuple):
     z: Curve  # phi'(x) / x^(p-1)
     dz_dx: Curve
     depends_on_p: bool  # phi itself does; otherwise p enters z through x^(1-p) alone
+    limit: Callable[[float], float]  # of z at x = 0 where p = 2, by the parameter; 0 if there is none
+
+    def z_at_zero(self, p: Tensor, parameter: float) -> Tensor:
+        """z where x = 0, ``[B]``."""
+        return (p == 2).to(p.dtype) * self.limit(parameter)
 
 
 FORMULAS: Final[dict[str, Formulas]] = {
@@ -37,6 +42,7 @@ FORMULAS: Final[dict[str, Formulas]] = {
         z=lambda x, p, _: p.expand_as(x),
         dz_dx=lambda x, p, _: torch.zeros_like(x),
         depends_on_p=True,
+        limit=lambda _: 2.0,
     ),
     "tikhonov": Formulas(
         None,
@@ -44,6 +50,7 @@ FORMULAS: Final[dict[str, Formulas]] = {
         z=lambda x, p, _: 2 * x ** (2 - p),
         dz_dx=lambda x, p, _: 2 * (2 - p) * x ** (1 - p),
         depends_on_p=False,
+        limit=lambda _: 2.0,
     ),
     "tv": Formulas(
         None,
@@ -51,6 +58,7 @@ FORMULAS: Final[dict[str, Formulas]] = {
         z=lambda x, p, _: x ** (1 - p),
         dz_dx=lambda x, p, _: (1 - p) * x**-p,
         depends_on_p=False,
+        limit=lambda _: 0.0,
     ),
     "rtv": Formulas(
         0.01,
@@ -58,6 +66,7 @@ FORMULAS: Final[dict[str, Formulas]] = {
         z=lambda x, p, e: x ** (2 - p) / (x * x + e * e).sqrt(),
         dz_dx=lambda x, p, e: ((2 - p) - x * x / (x * x + e * e)) * x ** (1 - p) / (x * x + e * e).sqrt(),
         depends_on_p=False,
+        limit=lambda e: 1 / e,
     ),
     "nldiff": Formulas(
         1.0,
@@ -65,6 +74,7 @@ FORMULAS: Final[dict[str, Formulas]] = {
         z=lambda x, p, r: 2 * x ** (2 - p) / (1 + x * x / (r * r)),
         dz_dx=lambda x, p, r: 2 * x ** (1 - p) / (1 + x * x / (r * r)) * ((2 - p) - 2 * x * x / (r * r + x * x)),
         depends_on_p=False,
+        limit=lambda _: 2.0,
     ),
 }
 

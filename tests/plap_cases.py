@@ -77,3 +77,17 @@ def assert_parity(g: Graph, width: int, dtype: torch.dtype, penalty: str, device
         )
         for name, a, b in zip(("value", "f", "y", "p", "mu"), exact, actual, strict=True):
             assert error(a, b.cpu()) < TOLERANCE[dtype][name], name
+
+
+def assert_parity_at_ties(name: str, dtype: torch.dtype, penalty: str, device: str = "cpu") -> None:
+    """Value and gradients where all edges of some nodes are at zero gradient: two nodes that have each other alone."""
+    g = Graph(torch.tensor([[0, 1, 2, 3, 3, 4], [1, 0, 3, 2, 4, 3]]), 5)
+    rng = torch.Generator().manual_seed(0)
+    f, y, grad = torch.randn(3, 5, 2, 3, generator=rng, dtype=dtype)
+    f[1] = f[0]
+    args = (f, y, torch.tensor([2.0, 1.5], dtype=dtype), torch.tensor([0.5, 2.0], dtype=dtype))
+    there, exact = ([t.to(*where).requires_grad_() for t in args] for where in ((device,), (torch.float64,)))
+    actual = results(name, tuple(there), g.to(device), grad.to(device), penalty=penalty)
+    expected = results("reference", tuple(exact), g, grad.double(), penalty=penalty)
+    for what, a, b in zip(("value", "f", "y", "p", "mu"), expected, actual, strict=True):
+        assert error(a, b.cpu()) < TOLERANCE[dtype][what], what

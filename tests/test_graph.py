@@ -311,6 +311,32 @@ class TestCache:
             index[1, 0] = 2
         assert not torch.equal(first.rowptr, cache.get(index, 3, None).rowptr)
 
+    def test_another_thread_that_changes_the_graph_does_not_change_this_ones(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cache, other = GraphCache(), self.index.flip(1)[:, :-1].contiguous()
+        same = plufg_fast.graph._same
+
+        def interrupted(a: object, b: object) -> bool:
+            found = same(a, b)
+            # What another thread may do while tensors are compared.
+            monkeypatch.setattr(plufg_fast.graph, "_same", same)
+            cache.get(other, 3, None)
+            return found
+
+        first = cache.get(self.index, 3, None)
+        monkeypatch.setattr(plufg_fast.graph, "_same", interrupted)
+        assert cache.get(self.index.clone(), 3, None) is first
+
+
+def test_a_matrix_whose_gradient_would_be_lost_is_refused():
+    values = torch.ones(2, requires_grad=True)
+    matrix = torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), values, (2, 2))
+    for adjacency in (matrix, matrix.to_sparse_csr()):
+        with pytest.raises(ValueError, match=r"edge_index must be a constant \(pass edge_index.detach\(\)\)"):
+            Graph(adjacency)
+    assert Graph(matrix.detach()).num_edges == 2
+
 
 def test_values_are_those_of_the_precision_and_the_graph_asked():
     g = Graph(torch.tensor([[0, 1, 2], [1, 2, 1]]), 4, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))

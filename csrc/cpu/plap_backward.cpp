@@ -23,8 +23,7 @@ void scale_rows(const PlapBackward<T, I>& s, int64_t begin, int64_t end) {
     }
     s.s[node] = d * sum<T>(total);
     if (!s.z) continue;
-    const T norm = s.norm[node];
-    s.z[node] = norm > T(0) ? curve(s.penalty, s.parameter, norm, *s.p).z : T(0);
+    s.z[node] = z_at(s.penalty, s.parameter, s.norm[node], *s.p);
   }
 }
 

@@ -149,7 +149,7 @@ void step_rows(const PlapStep<T, I>& s, int64_t begin, int64_t end, const Worksp
   });
 }
 
-// N_i and z_i; both 0 at a node all whose edges are.
+// N_i and z_i.
 template <typename T, typename I>
 void norm_rows(const PlapStep<T, I>& s, int64_t begin, int64_t end, const Workspace<T>& w) {
   for_pieces(s.rowptr, begin, end, w.edges, [&](const Piece& piece) {
@@ -161,7 +161,7 @@ void norm_rows(const PlapStep<T, I>& s, int64_t begin, int64_t end, const Worksp
     for (int64_t i = piece.first; i < piece.last; ++i) {
       T& norm = s.norm[i * s.stride];
       norm = norm > T(0) ? raised(norm, T(1) / *s.p) : T(0);
-      s.z[i * s.stride] = norm > T(0) ? curve(s.penalty, s.parameter, norm, *s.p).z : T(0);
+      s.z[i * s.stride] = z_at(s.penalty, s.parameter, norm, *s.p);
     }
   });
 }

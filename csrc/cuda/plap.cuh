@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const T norm = total > T(0) ? raised(total, T(1) / p) : T(0);
   s.norm[team.unit] = norm;
-  s.z[team.unit] = norm > T(0) ? curve(s.penalty, s.parameter, norm, p).z : T(0);
+  s.z[team.unit] = z_at(s.penalty, s.parameter, norm, p);
 }
 
 // M_ij

@@ -61,8 +61,7 @@ __global__ void __launch_bounds__(kThreads) plap_backward_scale_kernel(PlapBackw
   if (!valid || team.lane) return;
   s.s[node] = d * total;
   if (!s.z) return;
-  const T norm = s.norm[node];
-  s.z[node] = norm > T(0) ? curve(s.penalty, s.parameter, norm, s.p[node % s.bands]).z : T(0);
+  s.z[node] = z_at(s.penalty, s.parameter, s.norm[node], s.p[node % s.bands]);
 }
 
 // Sums of an edge over channels: |h_j - h_i|^2, <u_i, h_j> where the side receives, and that and, where it

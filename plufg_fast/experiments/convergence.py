@@ -55,8 +55,9 @@ def write(report: Report, cells: Sequence[Cell], out: Path) -> None:
     report.text(
         f"The signal that the trained network smooths, of its first run, is smoothed for {STEPS} steps in double"
         " precision. Energy is what the iteration minimises, here as the share of its fall that is still to come; the"
-        " dashed line is where the network stops. For p up to 2, on an undirected graph, it never rises; the step at p"
-        " above 2 and on a directed graph carries no such promise."
+        " dashed line is where the network stops. For p up to 2, on an undirected graph, it never rises, unless an edge"
+        " whose gradient became exactly zero opens again; the step at p above 2 and on a directed graph carries no such"
+        " promise."
     )
     rows = []
     for dataset in dict.fromkeys(cell.dataset for cell in cells):

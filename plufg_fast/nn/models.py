@@ -21,7 +21,7 @@ from torch_geometric.nn import GATConv, JumpingKnowledge
 
 from .. import checks
 from ..graph import Graph, expand_rows
-from ..ops.cheb import laplacian, stepper
+from ..ops.cheb import laplacian, stepper, working_type
 from ..ops.cheb.reference import Laplacian, Step
 from .conv import PLaplacianConv, PLUFGConv, UFGConv
 from .conv.base import GraphLayer
@@ -89,10 +89,20 @@ class _Smoothing(GraphLayer):
 
     def forward(self, x: Tensor, edges: EdgesOrGraph, edge_weight: Tensor | None) -> Step:
         """The function ``(x, other, a, b, c) -> a A x + b x + c other`` of signals like ``x``."""
-        g = self.graph(x, edges, edge_weight)
-        if self._last is None or self._last[0] is not g or self._last[1] != x.dtype:
-            self._last = g, x.dtype, self._matrix(g, x.dtype)
-        return stepper("smoothing", self._last[2], self.backend)
+        g, work = self.graph(x, edges, edge_weight), working_type(x)
+        last = self._last
+        if last is None or last[0] is not g or last[1] != work:
+            # Training may follow a first call in inference mode.
+            with torch.inference_mode(False):
+                last = g, work, self._matrix(g, work)
+            self._last = last
+        step = stepper("smoothing", last[2], self.backend)
+
+        def smooth(x: Tensor, other: Tensor | None, a: float, b: float, c: float) -> Tensor:
+            out: Tensor = step(x.to(work), None if other is None else other.to(work), a, b, c)
+            return out.to(x.dtype)
+
+        return smooth
 
     def _matrix(self, g: Graph, dtype: torch.dtype) -> Laplacian:
         scale = g.values(torch.float64)[2]

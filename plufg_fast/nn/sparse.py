@@ -45,7 +45,8 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     if not training or p == 0.0:
         return x
     if x.layout != torch.sparse_csr:
-        return x * _mask(x, p)
+        # A compiler has no random bits, and makes dropout part of what is around it.
+        return F.dropout(x, p) if torch.compiler.is_compiling() else x * _mask(x, p)
     values = x.values()
     dropped = _csr(x.crow_indices(), x.col_indices(), values * _mask(values, p), x.shape)
     _share_transpose(x, dropped)
@@ -83,19 +84,24 @@ class InputLinear(Linear):  # type: ignore[misc]
 
 
 class _Product(torch.autograd.Function):
-    """``x @ weight.T`` of a sparse x; its gradient is a product with the transpose of x, which is kept sorted."""
+    """``x @ weight.T`` of a sparse x; its gradient is a product with the transpose of x, which is kept sorted.
+
+    Autocast passes it by: torch has no sparse products in half precision on the CPU.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.x = x
-        return x @ weight.t()
+        with torch.autocast(x.device.type, enabled=False):
+            return x @ weight.t()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
         x: Tensor = ctx.x
         rowptr, col, order = _transpose(x)
         transposed = _csr(rowptr, col, x.values()[order], (x.size(1), x.size(0)))
-        return None, (transposed @ grads[0]).t()
+        with torch.autocast(x.device.type, enabled=False):
+            return None, (transposed @ grads[0]).t()
 
 
 def _csr(rowptr: Tensor, col: Tensor, values: Tensor, shape: Any) -> Tensor:

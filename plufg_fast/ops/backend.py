@@ -6,7 +6,11 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
 
 from .. import checks, extension
 
@@ -71,8 +75,23 @@ class BackendError(RuntimeError):
     """A backend was asked for by name and cannot serve."""
 
 
-def choose(where: str, family: str, backend: str, device: str) -> str:
-    """The backend for an operator of `family` on a device type."""
+def _has_tangent(values: tuple[Any, ...]) -> bool:
+    """Whether forward-mode differentiation passes through any of these."""
+    if torch.compiler.is_compiling():
+        return False
+    unpack: Any = forward_ad.unpack_dual
+    return any(isinstance(t, Tensor) and unpack(t).tangent is not None for t in values)
+
+
+def choose(where: str, family: str, backend: str, device: str, *values: Any) -> str:
+    """The backend for an operator of `family` on a device type, of which `values` may be differentiated.
+
+    Kernels know no forward mode, and torch would take their tangents for zero.
+    """
+    if backend != "reference" and _has_tangent(values):
+        if backend == "auto":
+            return "reference"
+        raise BackendError(f"{where}: backend {backend!r} cannot serve: its kernels have no forward-mode derivatives")
     if backend == "auto":
         for candidate in _ORDER:
             # Nobody wants the interpreter who did not ask for it.

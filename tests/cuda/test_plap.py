@@ -3,7 +3,7 @@
 import graphs
 import pytest
 import torch
-from plap_cases import KINDS, PENALTIES, TOLERANCE, assert_parity, error, graph, inputs, results
+from plap_cases import KINDS, PENALTIES, TOLERANCE, assert_parity, assert_parity_at_ties, error, graph, inputs, results
 from torch import Tensor
 
 from plufg_fast import Graph, ops
@@ -25,6 +25,12 @@ def hub(nodes: int = 3000) -> Graph:
 @pytest.mark.parametrize("kind", KINDS)
 def test_parity_of_values_and_gradients(device, kind, width, index, dtype, penalty, monkeypatch) -> None:
     assert_parity(graph(kind, index, monkeypatch), width, dtype, penalty, device)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parity_at_nodes_whose_edges_are_all_ties(device, dtype, penalty) -> None:
+    assert_parity_at_ties("cpp", dtype, penalty, device)
 
 
 @pytest.mark.parametrize("penalty", ["power", "rtv"])

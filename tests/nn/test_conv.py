@@ -418,6 +418,10 @@ class TestLife:
         assert "p=1.5 (learnable)" in repr(layer)
         assert layer(torch.randn(6, 8, device="meta"), pf.Graph(EDGES, 6).to("meta")).shape == (6, 5)
 
+    def test_p_may_come_as_a_tensor(self) -> None:
+        assert "p=1.25" in repr(PLUFGConv(8, 5, p=torch.tensor(1.25)))
+        assert "p=1.25/2/1.5" in repr(PLUFGConv(8, 5, "pl-fufg", p=torch.tensor([1.25, 2.0, 1.5])))
+
     def test_a_directed_graph_prepared_otherwise_is_refused(self) -> None:
         g, x = pf.Graph(torch.tensor([[0, 1], [1, 2]]), 6), torch.randn(6, 8)
         message = "a directed Graph must be built with laplacian_degree='out' for this layer, got 'in'"

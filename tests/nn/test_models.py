@@ -236,6 +236,45 @@ def test_relu_stands_between_the_convolution_and_what_follows(name, head, graph)
     assert torch.equal(model(x, edge_index), expected.log_softmax(1))
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_autocast_and_half_precision(name, sparse, graph):
+    x, edge_index = graph
+    model = make(name, **({"dropout": 0.0} if name == "gat" else {})).eval()
+    x = x.to_sparse_csr() if sparse else x
+    expected = model(x, edge_index)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = model(x, edge_index)
+        out.float().sum().backward()
+    torch.testing.assert_close(out.float(), expected, rtol=0.05, atol=0.1)
+    assert all(value.grad is not None for value in model.parameters())
+    if not sparse:
+        half = model.bfloat16()(x.bfloat16(), edge_index)
+        assert half.dtype == torch.bfloat16
+        torch.testing.assert_close(half.float(), expected, rtol=0.05, atol=0.1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_evaluated_first_in_inference_mode_then_trained(name, graph):
+    x, edge_index = graph
+    model, g = make(name).eval(), pf.Graph(edge_index, 12)
+    with torch.inference_mode():
+        expected = model(x, g)
+    out = model(x, g)
+    assert torch.equal(out, expected)
+    out.sum().backward()
+
+
+@pytest.mark.parametrize("name", ["gcn", "pl-ufg2"])
+def test_networks_in_training_compile_as_one_graph(name, graph):
+    x, edge_index = graph
+    model = make(name, dropout=0.5).train()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    first, second = (compiled(x, pf.Graph(edge_index, 12)) for _ in range(2))
+    assert not torch.equal(first, second), "dropout draws anew"
+    first.sum().backward()
+
+
 def test_build_sizes_the_network_by_the_graph():
     data = csbm(50, 6)
     assert build("gcn", data)(data.x, data.edge_index).shape == (50, 2)
@@ -266,5 +305,5 @@ def test_unknown_names_are_answered_with_the_known_ones():
     ],
 )
 def test_bad_options_are_refused(name, bad):
-    with pytest.raises(ValueError, match="expected|must be"):
+    with pytest.raises(ValueError, match=r"expected|must be"):
         build(name, Dims(5, 3), hidden_channels=8, **bad)

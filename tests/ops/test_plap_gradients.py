@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from plufg_fast import Graph, Penalty, ops
+from plufg_fast.ops.backend import BackendError
 from plufg_fast.ops.plap import reference
 
 PENALTIES = ["power", "tikhonov", "tv", "rtv", "nldiff"]
@@ -142,13 +143,54 @@ def test_second_derivatives_are_refused_or_right(plap_backend: str) -> None:
     g = graphs.graph("weighted", num_nodes=7)
     solvers = (lambda y: ops.plap_step(y, y, g, 1.5, 0.7), lambda y: ops.plap_solve(y, g, 1.5, 0.7, warmup=0, steps=2))
     for solve in solvers:
+        # The gradient of a plain sum comes in as a constant, and goes out depending on y all the same.
+        for loss in (lambda out: out.square().sum(), torch.sum):
+            y = leaf(7, 2)
+            (grad,) = torch.autograd.grad(loss(solve(y)), y, create_graph=True)
+            if plap_backend == "reference":
+                assert torch.autograd.gradgradcheck(solve, (y,))
+            else:
+                with pytest.raises(RuntimeError, match="differentiated twice"):
+                    grad.square().sum().backward()
+
+
+def test_what_depends_on_nothing_else_may_be_differentiated_beside_a_step(plap_backend: str) -> None:
+    g = graphs.graph("weighted", num_nodes=7)
+    y, other = leaf(7, 2), leaf(7, 2, seed=1)
+    loss = ops.plap_step(y.detach(), y, g, 1.5, 0.7).sum() + (other**3).sum()
+    (grad,) = torch.autograd.grad(loss, other, create_graph=True)
+    grad.sum().backward()
+    torch.testing.assert_close(other.grad, 6 * other.detach())
+
+
+@pytest.mark.parametrize("call", ["step", "solve"])
+def test_forward_mode_is_right_or_refused(call: str, plap_backend: str) -> None:
+    g = graphs.graph("weighted", num_nodes=7)
+    y, along = leaf(7, 2).detach(), leaf(7, 2, seed=1).detach()
+
+    def value(y: Tensor, **options: str) -> Tensor:
+        if call == "step":
+            return ops.plap_step(y, y.square(), g, 1.5, 0.7, **options)
+        return ops.plap_solve(y, g, 1.5, 0.7, warmup=0, steps=2, **options)
+
+    _, tangent = torch.func.jvp(value, (y,), (along,))
+    h = 1e-6
+    expected = (value(y + h * along) - value(y - h * along)) / (2 * h)
+    torch.testing.assert_close(tangent, expected, rtol=1e-6, atol=1e-8)
+    if plap_backend != "reference":
+        with pytest.raises(BackendError, match="no forward-mode derivatives"):
+            torch.func.jvp(lambda y: value(y, backend=plap_backend), (y,), (along,))
+
+
+@pytest.mark.parametrize("steps", [1, 30])
+def test_implicit_gradient_of_a_signal_that_is_not_contiguous(steps: int) -> None:
+    g = graphs.graph("weighted", num_nodes=7)
+    grads = []
+    for stored in (lambda t: t, lambda t: t.t().contiguous().t()):
         y = leaf(7, 2)
-        (grad,) = torch.autograd.grad(solve(y).square().sum(), y, create_graph=True)
-        if plap_backend == "reference":
-            assert torch.autograd.gradgradcheck(solve, (y,))
-        else:
-            with pytest.raises(RuntimeError, match="differentiate twice"):
-                grad.square().sum().backward()
+        out = ops.plap_solve(stored(y), g, 1.5, 0.7, warmup=0, steps=steps, grad="implicit")
+        grads.append(torch.autograd.grad(out.square().sum(), y)[0])
+    assert torch.equal(*grads)
 
 
 @pytest.mark.parametrize("penalty", ["power", "rtv"])

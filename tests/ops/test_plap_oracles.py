@@ -111,7 +111,7 @@ def test_energy_never_rises_for_p_up_to_2(penalty: str, solver: str, p: float, k
     p_, mu = torch.full((2, 2), 1.0).double() * torch.tensor([[p], [0.3]])
     graph = (g.rowptr, g.col, weight)  # undirected: its own transpose
     phi = (penalty, Penalty(penalty).parameter, eps)
-    serving = plap_backend if (penalty, solver) == ("power", "jacobi") else "reference"
+    serving = plap_backend if solver == "jacobi" else "reference"
     problem = solvers.Problem(*graph, *graph, dinv, p_, mu, *phi, "paper", solver, serving)
     f, before = y, ops.plap_energy(y, y, g, p, 0.3, penalty, eps=eps)
     for _ in range(10):
@@ -119,6 +119,37 @@ def test_energy_never_rises_for_p_up_to_2(penalty: str, solver: str, p: float, k
         energy = ops.plap_energy(f, y, g, p, 0.3, penalty, eps=eps)
         assert energy <= before * (1 + 1e-12)
         before = energy
+
+
+@pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("penalty", ["power", "tikhonov", "rtv", "nldiff"])
+def test_an_edge_that_closes_at_p_2_keeps_its_weight(penalty: str, mu: float) -> None:
+    # At mu = 1 one step of a quadratic makes both ends equal; without a weight the edge would let them go again.
+    g = Graph(torch.tensor([[0, 1], [1, 0]]))
+    y = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    phi = Penalty(penalty, 1.0) if penalty in ("rtv", "nldiff") else Penalty(penalty)
+    f, before = y, ops.plap_energy(y, y, g, 2.0, mu, phi)
+    for _ in range(12):
+        f = ops.plap_step(f, y, g, 2.0, mu, phi)
+        energy = ops.plap_energy(f, y, g, 2.0, mu, phi)
+        assert energy <= before * (1 + 1e-12)
+        before = energy
+    level = torch.full_like(y, 0.5)
+    # Of a level signal a quadratic of slope z = 2, or 1/e with e = 1, makes the mean of it and y.
+    z = 1.0 if penalty == "rtv" else 2.0
+    expected = (z * level + 2 * mu * y) / (z + 2 * mu)
+    torch.testing.assert_close(ops.plap_step(level, y, g, 2.0, mu, phi), expected)
+
+
+@pytest.mark.parametrize("kind", ["self_loops", "isolated", "directed_weighted_loops"])
+def test_tikhonov_at_p_2_is_power_at_p_2(kind: str) -> None:
+    g = graphs.graph(kind)
+    f, y = signals()
+    f[1:6] = 0  # ties
+    for name in ("f", "level"):
+        start = f if name == "f" else torch.zeros_like(f)
+        steps = [ops.plap_step(start, y, g, 2.0, 0.7, penalty) for penalty in ("power", "tikhonov")]
+        torch.testing.assert_close(*steps)
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)

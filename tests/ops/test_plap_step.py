@@ -6,12 +6,19 @@ The oracles of test_plap_oracles.py and test_plap_gradients.py speak to it as we
 import graphs
 import pytest
 import torch
-from plap_cases import KINDS, NODES, PENALTIES, assert_parity, error, graph, inputs, results
+from plap_cases import KINDS, NODES, PENALTIES, assert_parity, assert_parity_at_ties, error, graph, inputs, results
 
 from plufg_fast import Graph, ops
 from plufg_fast.ops import backend
+from plufg_fast.ops.plap import register
 
 pytestmark = pytest.mark.skipif("plap" not in backend.available()["cpp"]["cpu"], reason="the extension is not built")
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parity_at_nodes_whose_edges_are_all_ties(dtype, penalty) -> None:
+    assert_parity_at_ties("cpp", dtype, penalty)
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -130,6 +137,25 @@ def test_same_bits_for_every_run_and_number_of_threads(dtype: torch.dtype) -> No
         torch.set_num_threads(threads)
     for other in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(runs[0], other, strict=True))
+
+
+def test_gradients_of_p_and_mu_are_the_same_bits_for_any_number_of_threads() -> None:
+    num_nodes = 40001
+    ring = torch.arange(num_nodes)
+    g = Graph(torch.stack((ring, ring.roll(1))), num_nodes)
+    y = torch.randn(num_nodes, 3, generator=torch.Generator().manual_seed(0))
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            p, mu = torch.tensor(1.3, requires_grad=True), torch.tensor(0.7, requires_grad=True)
+            out = ops.plap_solve(y, g, p, mu, warmup=0, steps=2, backend="cpp")
+            found.append(torch.autograd.grad(out.square().sum(), (p, mu)))
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0] == found[1]
+    rows = torch.randn(num_nodes, 3, dtype=torch.float64)
+    torch.testing.assert_close(register._sum_over_nodes(rows), rows.sum(0), rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize("penalty", [0, 3])

@@ -5,7 +5,7 @@ from types import ModuleType
 import graphs
 import pytest
 import torch
-from plap_cases import KINDS, PENALTIES, assert_parity, error, graph, inputs, results
+from plap_cases import KINDS, PENALTIES, assert_parity, assert_parity_at_ties, error, graph, inputs, results
 
 from plufg_fast import Graph, ops
 
@@ -19,6 +19,12 @@ NODES = 26  # one row of 24 edges, in two or three pieces; most others of 2 to 4
 @pytest.mark.parametrize("kind", KINDS)
 def test_parity_of_values_and_gradients(emulated, kind, width, index, dtype, penalty, monkeypatch) -> None:
     assert_parity(graph(kind, index, monkeypatch, NODES), width, dtype, penalty)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parity_at_nodes_whose_edges_are_all_ties(emulated, dtype, penalty) -> None:
+    assert_parity_at_ties("cpp", dtype, penalty)
 
 
 @pytest.mark.parametrize("penalty", ["power", "nldiff"])

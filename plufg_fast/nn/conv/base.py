@@ -83,6 +83,8 @@ class BandFilter(torch.nn.Module):
     def __init__(self, where: str, kind: Theta, num_bands: int, channels: int, num_nodes: int | None) -> None:
         super().__init__()
         checks.one_of(where, "theta", kind, ("node", "channel", "band"))
+        if num_nodes is not None:
+            checks.count(where, "num_nodes", num_nodes)
         self.kind, self.num_bands, self.channels = kind, num_bands, channels
         if kind == "node" and num_nodes is None:
             self.theta = UninitializedParameter()
@@ -143,9 +145,10 @@ class Exponent(torch.nn.Module):
     raw: Parameter | None
     values: Tensor | None
 
-    def __init__(self, where: str, p: float | Sequence[float], learn: bool, eps: float) -> None:
+    def __init__(self, where: str, p: float | Sequence[float] | Tensor, learn: bool, eps: float) -> None:
         super().__init__()
-        given: list[Any] = list(p) if isinstance(p, Iterable) else [p]
+        values: Any = p.tolist() if isinstance(p, Tensor) else p
+        given: list[Any] = list(values) if isinstance(values, Iterable) else [values]
         checks.number(where, "eps", eps, least=0.0)
         for value in given:
             bound = {"least": 1.0} if eps == 0 or learn else {"above": 0.0}

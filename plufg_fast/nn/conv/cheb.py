@@ -85,6 +85,8 @@ class ChebConv(GraphLayer):
         lambda_max: float | Tensor | None = None,
     ) -> Tensor:
         """``[..., N, in_channels] -> [..., N, out_channels]``."""
+        if x.dim() < 2:
+            raise checks.wrong_value("ChebConv", "x", "of shape [..., N, C]", x)
         # Nodes first: signals of several samples on one graph are further channels to the recurrence.
         x = x.movedim(-2, 0) if x.dim() > 2 else x  # [N, ..., C]
         g = self.graph(x.flatten(1), edge_index, edge_weight)

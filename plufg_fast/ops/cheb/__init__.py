@@ -154,12 +154,12 @@ def _analysis(
     work = working_type(x)
     lap, steps = laplacian(g, work), _shifted(recurrence, scale)
     gains = weights.to(x.device, work)
-    kernels = _kernels(where, backend, x.device.type)
+    kernels = _kernels(where, backend, x.device.type, x, weights)
     signal = (x if _reads_halves(kernels) else x.to(work)).flatten(1)
     if kernels is not None:
         z = kernels.analysis(signal, lap, gains, [number for step in steps for number in step])
     else:
-        z = reference.analysis(signal, stepper(where, lap, backend), gains, steps)
+        z = reference.analysis(signal, stepper(where, lap, "reference"), gains, steps)
     return z.view(x.size(0), weights.size(0), *x.shape[1:]).to(x.dtype)
 
 
@@ -179,12 +179,12 @@ def _synthesis(
     work = working_type(z)
     lap, steps = laplacian(g, work).transpose(), _shifted(recurrence, scale)
     gains = weights.to(z.device, work)
-    kernels = _kernels(where, backend, z.device.type)
+    kernels = _kernels(where, backend, z.device.type, z, weights)
     bands = (z if _reads_halves(kernels) else z.to(work)).flatten(2)
     if kernels is not None:
         out = kernels.synthesis(bands, lap, gains, [number for step in steps for number in step], sum_bands)
     else:
-        out = reference.synthesis(bands, stepper(where, lap, backend), gains, steps, sum_bands)
+        out = reference.synthesis(bands, stepper(where, lap, "reference"), gains, steps, sum_bands)
     return out.reshape(z.size(0), *z.shape[2 if sum_bands else 1 :]).to(z.dtype)
 
 
@@ -198,19 +198,19 @@ def laplacian(g: Graph, dtype: torch.dtype) -> Laplacian:
 
 def stepper(where: str, lap: Laplacian, backend: str) -> Step:
     """One application of `lap` to an ``[N, ...]`` signal, on the backend that serves the call."""
-    kernels = _kernels(where, backend, lap.rowptr.device.type)
-    step = reference.step if kernels is None else kernels.step
 
     def apply(x: Tensor, prev: Tensor | None, alpha: float, beta: float, gamma: float) -> Tensor:
+        kernels = _kernels(where, backend, lap.rowptr.device.type, x, prev)
+        step = reference.step if kernels is None else kernels.step
         before = None if prev is None else prev.flatten(1)
         return step(x.flatten(1), before, lap, alpha, beta, gamma).view(x.shape)
 
     return apply
 
 
-def _kernels(where: str, backend: str, device: str) -> register.Kernels | None:
+def _kernels(where: str, backend: str, device: str, *values: Tensor | None) -> register.Kernels | None:
     """The operators with kernels that serve a call; None where the reference does."""
-    serving = choose(where, "cheb", backend, device)
+    serving = choose(where, "cheb", backend, device, *values)
     if serving == "reference":
         return None
     return register.compiled if serving == "cpp" else triton.kernels
@@ -254,6 +254,8 @@ def _check(
         raise checks.wrong_value(where, name, "of shape " + shape.format(g.num_nodes), signal)
     checks.same_device(where, name, signal, "the graph", g.device)
     _check_weights(where, "weights", weights)
+    if any(len(step) != 3 for step in recurrence):
+        raise checks.wrong_value(where, "recurrence", "a list of triples (a, b, c)", checks.Shown(recurrence))
     if weights.size(1) != len(recurrence) + 1:
         raise checks.wrong_value(
             where,

@@ -60,7 +60,7 @@ def plap_step(
         The next signal, like ``f``. Differentiable in ``f``, ``y`` and tensor ``p`` and ``mu``; where an edge
         gradient is zero the derivative of its norm is defined as 0.
     """
-    call = _Call("plap_step", y, g, p, mu, penalty, eps, backend)
+    call = _Call("plap_step", y, g, p, mu, penalty, eps, backend, signals=(f,))
     f = call.signal("f", f)
     return call.finish(call.problem().step(f, call.y))
 
@@ -149,7 +149,8 @@ def plap_energy(
     _reference_serves("plap_energy", backend)
     call = _Call("plap_energy", y, g, p, mu, penalty, eps, "reference")
     f = call.signal("f", f)
-    return reference.energy(f, call.y, call.edges, call.p, call.mu, call.penalty, eps).to(call.dtype)
+    # Not in half precision: a sum over all nodes may be beyond it.
+    return reference.energy(f, call.y, call.edges, call.p, call.mu, call.penalty, eps)
 
 
 def edge_gradient(f: Tensor, g: Graph, backend: Backend = "auto") -> Tensor:
@@ -228,6 +229,7 @@ class _Call:
         mode: str = "paper",
         solver: str = "jacobi",
         grad: str = "unroll",
+        signals: tuple[Tensor, ...] = (),
     ) -> None:
         self.where = where
         if not isinstance(g, Graph):
@@ -237,7 +239,7 @@ class _Call:
         self.shape, self.dtype = y.shape, y.dtype
         self.penalty = penalties.resolve(where, penalty)
         self.mode, self.solver = mode, solver
-        self.serving = _serving(where, backend, g.device.type, mode, solver)
+        self.serving = _serving(where, backend, g.device.type, mode, solver, (*signals, y, p, mu))
         # Half precision is storage; sums over many edges need more.
         self.work = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
         # Kernels read and write 16 bits themselves, on the CPU bfloat16; a fixed point is not to be had in so few.
@@ -304,10 +306,10 @@ def _edges(g: Graph, dtype: torch.dtype) -> Edges:
     return Edges.from_csr(g.rowptr, g.col, weight, dinv)
 
 
-def _serving(where: str, backend: str, device: str, mode: str, solver: str) -> str:
+def _serving(where: str, backend: str, device: str, mode: str, solver: str, values: tuple[Any, ...]) -> str:
     """The backend for these options: the compiled step is that of the paper."""
     compiled = (mode, solver) == ("paper", "jacobi")
-    serving = choose(where, "plap", backend if compiled or backend != "auto" else "reference", device)
+    serving = choose(where, "plap", backend if compiled or backend != "auto" else "reference", device, *values)
     if serving != "reference" and not compiled:
         raise BackendError(
             f"{where}: backend {serving!r} cannot serve: it has kernels for mode 'paper' and solver 'jacobi', "
@@ -344,11 +346,16 @@ def _per_band(
     exclusive = bound == "above 0"
     if not isinstance(value, Tensor):
         checks.number(where, name, value, **({"above": 0.0} if exclusive else {"least": 1.0}))
+        limits = torch.finfo(dtype)
+        if not limits.tiny <= value <= limits.max:
+            raise checks.wrong_value(where, name, f"within the range of {dtype}", value)
         return torch.full((bands,), value, dtype=dtype, device=device)
     checks.floating_tensor(where, name, value)
     if value.dim() > 1 or value.numel() not in (1, bands):
         raise checks.wrong_value(where, name, _as_many(bands), value)
     checks.same_device(where, name, value, "the signal", device)
+    # As it is going to be used: a number of more bits may be none of fewer.
+    value = value.to(dtype)
     inside = (value > 0 if exclusive else value >= 1) & value.isfinite()
     checks.all_true(where, name, f"finite and {bound}", inside, value)
-    return value.to(dtype).reshape(-1).expand(bands)
+    return value.reshape(-1).expand(bands)

@@ -111,7 +111,8 @@ def _weigh(f: Tensor, edges: Edges, p: Tensor, penalty: Penalty, eps: float) -> 
         node, flat = torch.ones_like(z), torch.zeros_like(z, dtype=torch.bool)
     else:
         node, flat = _node_norms(n, zero, p, edges)
-        z = torch.where(flat, 0, FORMULAS[penalty.name].z(node, p, penalty.parameter or 0.0))
+        formulas, parameter = FORMULAS[penalty.name], penalty.parameter or 0.0
+        z = torch.where(flat, formulas.z_at_zero(p, parameter), formulas.z(node, p, parameter))
     m = edges.half_weight() * q * (z.index_select(0, edges.row) + z.index_select(0, edges.col))
     return _Weighing(gradient, n, zero, q, node, flat, z, m)
 

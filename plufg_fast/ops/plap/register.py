@@ -5,20 +5,24 @@ The compiled ones are ``plufg::plap_*``, those in Triton ``plufg_triton::plap_*`
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+# Rows times bands that torch sums in one thread.
+_ONE_THREAD: Final = 2**14
 
 
 def attach(namespace: str) -> None:
     """Give the operators of a namespace their shapes and gradients."""
     kernels = getattr(torch.ops, namespace)
 
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        return _backward(kernels.plap_step_backward, ctx, grad)
+        with torch.no_grad():
+            found = _backward(kernels.plap_step_backward, ctx, grad)
+        return not_again(found, (grad, *ctx.saved_tensors))
 
     torch.library.register_fake(f"{namespace}::plap_step", _fake)
     torch.library.register_fake(f"{namespace}::plap_steps", _fake_steps)
@@ -62,6 +66,28 @@ def _backward(step_backward: Any, ctx: Any, grad: Tensor | None) -> tuple[Tensor
     return df, dy, *[None] * len(graph), None, dp, dmu, None, None, None
 
 
+class _NotAgain(torch.autograd.Function):
+    """A derivative, tied to what it depends on so that differentiating it again does not give a wrong zero."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, *sources: Tensor | None) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        raise RuntimeError("plap: kernels cannot be differentiated twice; backend='reference' can")
+
+
+def not_again(found: Sequence[Tensor | None], sources: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    """First derivatives that refuse to be differentiated with respect to `sources`."""
+    if not torch.is_grad_enabled():
+        return tuple(found)
+    return tuple(
+        None if value is None else _NotAgain.apply(value, *sources)  # type: ignore[no-untyped-call]
+        for value in found
+    )
+
+
 def step_gradients(
     step_backward: Any,
     grad: Tensor,
@@ -92,9 +118,19 @@ def step_gradients(
     df = dy = dp = dmu = None
     if wanted[0] or wanted[2]:
         df, rows = step_backward(grad, f, out, a, norm, *fixed, wanted[2])
-        dp = rows.sum(0) if wanted[2] else None
+        dp = _sum_over_nodes(rows) if wanted[2] else None
     if wanted[1]:
         dy = ((2 * mu * a).unsqueeze(-1) * grad).to(y.dtype)
     if wanted[3]:
-        dmu = 2 * (a * (grad.to(a.dtype) * (y.to(a.dtype) - out)).sum(-1)).sum(0)
+        dmu = 2 * _sum_over_nodes(a * (grad.to(a.dtype) * (y.to(a.dtype) - out)).sum(-1))
     return [df, dy, dp, dmu]
+
+
+def _sum_over_nodes(rows: Tensor) -> Tensor:
+    """``rows.sum(0)``, in an order that does not depend on the number of threads."""
+    while rows.numel() > _ONE_THREAD and rows.size(0) > 1:
+        half = rows.size(0) // 2
+        # A row in the middle, if there is one, waits for the next round.
+        rest = rows[half : rows.size(0) - half]
+        rows = torch.cat((rows[:half] + rows[-half:], rest))
+    return rows.sum(0)

@@ -14,12 +14,11 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ...penalties import FORMULAS, Penalty
 from . import reference
 from .reference import Edges
-from .register import step_gradients
+from .register import not_again, step_gradients
 
 # Bound of the inner iterations; those that are well posed end after a few dozen.
 _MOST_STEPS: Final = 1000
@@ -129,13 +128,17 @@ class _Steps(torch.autograd.Function):
         return f
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.no_grad():
+            found = _Steps._backward(ctx, grads[0])
+        return not_again(found, (*grads, *ctx.saved_tensors))
+
+    @staticmethod
+    def _backward(ctx: Any, grad: Any) -> tuple[Tensor | None, ...]:
         y, p, mu, *kept, out = ctx.saved_tensors
         problem: Problem = ctx.problem
         fixed = (*problem.graph, problem.dinv, p, *problem.options)
         needs_f, *needs = ctx.needs_input_grad[:4]
-        grad: Any = grads[0]
         sums: list[Any] = [None, None, None]  # of y, p and mu
         for k in range(len(kept) - 3, -1, -3):
             f, a, norm = kept[k : k + 3]
@@ -375,5 +378,5 @@ def differentiate_implicitly(out: Tensor, f: Tensor, y: Tensor, problem: Problem
     ``u = (I - J^T)^-1 grad`` in place of grad. Memory does not grow with the number of steps.
     """
     tol = 100 * torch.finfo(y.dtype).eps
-    result: Tensor = _implicit(out, f, y.detach(), tol, *problem.detached())
+    result: Tensor = _implicit(out, f.contiguous(), y.detach().contiguous(), tol, *problem.detached())
     return result

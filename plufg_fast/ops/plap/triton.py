@@ -293,10 +293,10 @@ def gradient(
 
 
 def _scaled_slope(norm: Tensor, p: Tensor, penalty: int, parameter: float) -> tuple[Tensor, Tensor]:
-    """z of node norms and its derivative, both 0 where the norm is."""
+    """z of node norms and its derivative."""
     curve, x = list(FORMULAS.values())[penalty], torch.where(norm > 0, norm, 1)
-    z, dz_dx = (torch.where(norm > 0, part(x, p, parameter), 0) for part in (curve.z, curve.dz_dx))
-    return z, dz_dx
+    z = torch.where(norm > 0, curve.z(x, p, parameter), curve.z_at_zero(p, parameter))
+    return z, torch.where(norm > 0, curve.dz_dx(x, p, parameter), 0)
 
 
 def _advance(

@@ -67,6 +67,12 @@ def test_parity_of_values_and_gradients(m, kind, n, penalty, dtype) -> None:
     check(graph(kind), bands, WIDTHS[(m + 2 * n + (dtype == torch.float32)) % 5], dtype, penalty, eps)
 
 
+@pytest.mark.parametrize("penalty", grid.PENALTIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_parity_at_nodes_whose_edges_are_all_ties(dtype, penalty) -> None:
+    grid.assert_parity_at_ties("triton", dtype, penalty)
+
+
 @pytest.mark.parametrize("penalty", ["power", "rtv"])
 @pytest.mark.parametrize("width", [3, 130])
 @pytest.mark.parametrize("kind", KINDS)
