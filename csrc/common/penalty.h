@@ -46,8 +46,8 @@ static inline PLUFG_HD Curve<T> curve(Penalty penalty, T parameter, T x, T p) {
   }
 }
 
-// z at a node's norm x, 0 included. There all its edges are zero and have weight at p = 2 only, where q is 1: z is
-// then its limit, if there is one, and else 0.
+// z at a node's norm x, 0 included. There all its edges are zero and have weight at p = 2 only, where q is 1:
+// z is then its limit, if there is one, and else 0.
 template <typename T>
 static inline PLUFG_HD T z_at(Penalty penalty, T parameter, T x, T p) {
   if (x > T(0)) return curve(penalty, parameter, x, p).z;
