@@ -86,7 +86,7 @@ def load(
 
     Raises:
         ValueError: If there is no graph of that name, or its features are not binary where ``noise`` is given.
-        FileNotFoundError: If ``root`` does not hold the graph and cannot be written to.
+        FileNotFoundError: If there is no folder ``root``, or it does not hold the graph and cannot be written to.
     """
     import torch_geometric.transforms as transforms
 
@@ -120,10 +120,11 @@ def _read(key: str, root: Path | None) -> Data:
     download = f"{family}_{key}" if key == OLD_CORNELL else family
     if root is None:
         return _downloaded(key, _cache_dir() / "data" / download)
+    if not root.is_dir():
+        raise FileNotFoundError(f"load: no folder {root}; without a root and $PLUFG_DATA PyG downloads to the cache")
     files = _raw_files(key, root)
     if files is None:
-        nearest = next(path for path in (root, *root.parents) if path.exists())
-        if not os.access(nearest, os.W_OK):
+        if not os.access(root, os.W_OK):
             wanted = root / family / folder / "raw"
             raise FileNotFoundError(f"load: no {key} in {root}: {wanted} is missing and nothing can be written there")
         return _downloaded(key, root / download)

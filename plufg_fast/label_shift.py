@@ -34,8 +34,9 @@ def correct(log_prob: Tensor, label: Tensor, split: Split) -> Corrected:
     """Predictions for the class shares of the test nodes, which are estimated without their labels.
 
     The probabilities are first calibrated on the validation nodes (:func:`calibrate`), since the estimate takes them at
-    their word. A class without training nodes gets probability 0. Of a network that hardly tells classes apart, the
-    estimate may be worse than no correction.
+    their word. A class without training nodes gets probability 0. The estimate may be worse than no correction for a
+    network that hardly tells classes apart, and for one that is right but far from sure, as after a few epochs: tens of
+    validation nodes do not sharpen it enough.
 
     Args:
         log_prob: What a network says, ``[N, C]``.

@@ -1,9 +1,10 @@
 """The command line."""
 
 import json
+import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from typer.testing import CliRunner
@@ -34,7 +35,7 @@ def test_version(invoke):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ((), ["train", "search", "reproduce", "info", "demo", "bench"]),
+        ((), ["train", "search", "reproduce", "denoise", "plot", "info", "demo", "bench"]),
         (
             ("train",),
             ["--dataset", "--model", "--split", "--root", "[default: 0.01]", "--preset", "--checkpoint", "--schedule"],
@@ -47,6 +48,8 @@ def test_version(invoke):
         (("search",), ["--storage", "--write-preset", "--no-prune", "[default: 100]", "validation accuracy alone"]),
         (("reproduce",), ["--datasets", "--models", "--runs", "--epochs", "--jobs", "--values", "learned-bands"]),
         (("reproduce",), ["heterophilic", "denoise", "isomap", "convergence", "[default: released]"]),
+        (("denoise",), ["--datasets", "--models", "--runs", "--epochs", "--values", "the share flipped"]),
+        (("plot",), ["RESULTS", "--out"]),
         (("info",), ["--json"]),
         (("demo",), ["--out"]),
         (("bench",), ["--out", "--only", "--quick", "--rounds", "--root", "--threads", "--list"]),
@@ -111,7 +114,7 @@ def test_train_passes_every_option_on(invoke, tmp_path):
         (("--split", "released", "--overall"), ["per_class=False", "released"]),
         (("--preset", "cora/gnc"), ["no 'cora/gnc'"]),
         (("-o", "theta"), ["KEY=VALUE", "theta"]),
-        (("--normalize",), ["csbm does not take normalize_features"]),
+        (("--normalize",), ["csbm does not take --normalize"]),
         (("--split", "public"), ["csbm", "public"]),
         (("--dataset", "cora", "--phi", "0.1"), ["cora does not take", "phi"]),
     ],
@@ -278,7 +281,7 @@ def test_a_search_from_a_preset_varies_what_is_not_said(invoke, tmp_path):
     ("arguments", "words"),
     [
         (("--vary", "K=1.5..3"), ["whole numbers for K", "1.5..3"]),
-        (("--vary", "K=2,2.5"), ["whole numbers for K", "2,2.5"]),
+        (("--vary", "K=2,2.5"), ["a whole number for K", "2.5"]),
         (("--method", "genetic"), ["unknown method 'genetic'", "tpe"]),
         (("--storage", "redis"), ["unknown storage 'redis'", "sqlite"]),
         (("--vary", "K"), ["--vary KEY=VALUE", "'K'"]),
@@ -286,6 +289,8 @@ def test_a_search_from_a_preset_varies_what_is_not_said(invoke, tmp_path):
         (("--vary", "mu=1..2:exp"), ["LOW..HIGH:log", "1..2:exp"]),
         (("--vary", "colour=1,2"), ["pgnn on csbm has nothing called 'colour'"]),
         (("--only-vary",), ["nothing varies"]),
+        (("--vary", "mu=1,x"), ["a number for mu", "'x'"]),
+        (("--finalists", "2"), ["--final-runs"]),
         (("--per-band-p",), ["pl-ufg1 and pl-fufg", "pgnn"]),
         (("--method", "grid", "--vary", "mu=1..2"), ["a grid needs lists", "mu"]),
         (("--vary", "p=0.5,0.6"), ["p must be"]),
@@ -352,10 +357,12 @@ def test_a_mistake_in_what_to_reproduce_is_answered_in_one_line(invoke, tmp_path
 
 
 def test_a_folder_without_the_dataset_is_a_message(invoke, tmp_path, monkeypatch):
-    monkeypatch.setattr("os.access", lambda *_: False)
-    result = invoke("train", "--dataset", "cora", "--root", tmp_path / "empty")
-    assert result.exit_code == 2
-    assert "no cora in" in " ".join(result.stderr.split())
+    monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK)
+    (tmp_path / "empty").mkdir()
+    for name, words in (("empty", "no cora in"), ("typo", "no folder")):
+        result = invoke("train", "--dataset", "cora", "--root", tmp_path / name)
+        assert result.exit_code == 2
+        assert words in " ".join(result.stderr.split())
 
 
 def test_demo_draws_a_picture(invoke, tmp_path, monkeypatch):
@@ -381,3 +388,51 @@ def test_importing_the_package_leaves_the_command_lines_libraries_alone():
 def test_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "plufg_fast", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"plufg {plufg_fast.__version__}"
+
+
+def test_true_and_false_are_taken_in_any_case_and_nothing_else_for_them(invoke, tmp_path):
+    assert invoke(*TINY, "-o", "head=False", "--out", tmp_path).exit_code == 0
+    assert json.loads((tmp_path / "results.jsonl").read_text().splitlines()[0])["config"]["model_options"] == {
+        "head": False
+    }
+    for option, words in (("head=no", "true or false for head"), ("steps=2.5", "whole number"), ("mu=nan", "number")):
+        result = invoke(*TINY, "-o", option)
+        assert (result.exit_code, words in result.stderr) == (2, True)
+
+
+def test_a_preset_of_another_network_is_named(invoke):
+    result = invoke("train", "--preset", "texas/pl-ufg2", "--model", "gcn")
+    assert result.exit_code == 2
+    assert "the preset texas/pl-ufg2 is one for pl-ufg2, and not for gcn" in result.stderr
+    result = invoke("train", "--dataset", "texas", "--nodes", 20)
+    assert "texas does not take --nodes" in result.stderr
+
+
+def test_what_a_preset_does_to_its_graph_is_not_done_to_a_generated_one(invoke, tmp_path):
+    arguments = ("--dataset", "csbm", "--split", "random", "--epochs", 2, "--runs", 1, "--out", tmp_path)
+    assert invoke("train", "--preset", "texas/pl-ufg2", *arguments).exit_code == 0
+    assert json.loads((tmp_path / "results.jsonl").read_text())["config"]["data_options"] == {}
+
+
+@pytest.mark.parametrize("given", ["folder", "file"])
+def test_runs_on_record_are_drawn_one_picture_for_a_graph(invoke, tmp_path, given):
+    for lr in (0.1, 0.01):
+        invoke(*TINY, "--lr", lr, "--out", tmp_path)
+    invoke(*TINY, "--phi", -0.5, "--model", "mlp", "--out", tmp_path)
+    results = tmp_path if given == "folder" else tmp_path / "results.jsonl"
+    result = invoke("plot", results, "--out", tmp_path / "pictures")
+    assert result.exit_code == 0
+    names = {path.name for path in (tmp_path / "pictures").iterdir()}
+    assert names == {"runs-csbm-random-num_nodes60.png", "runs-csbm-random-phi-0.5-num_nodes60.png"}
+    result = invoke("plot", tmp_path / "nothing")
+    assert (result.exit_code, "no finished run" in result.stderr) == (2, True)
+
+
+def test_lines_are_told_apart_by_what_differs():
+    from plufg_fast.experiments import history
+    from plufg_fast.experiments.train import TrainConfig
+
+    configs = [asdict(TrainConfig(model=model, lr=lr)) for model, lr in (("gcn", 0.1), ("gcn", 0.2), ("mlp", 0.1))]
+    labels = history._labels(configs)
+    assert [labels[history._identity(config)] for config in configs] == ["GCN, lr 0.1", "GCN, lr 0.2", "MLP"]
+    assert history._mean([[1.0, 2.0], [3.0]]) == [2.0, 2.0]

@@ -215,6 +215,12 @@ def test_a_read_only_root_without_the_graph_is_an_error_not_a_download(tmp_path,
         load("cora", tmp_path)
 
 
+def test_a_mistyped_root_is_an_error_not_a_download(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no folder .*typo"):
+        load("cora", tmp_path / "typo")
+    assert not (tmp_path / "typo").exists()
+
+
 # Nodes, columns of edge_index, features, classes: the table that comes with the data.
 @needs_data
 @pytest.mark.parametrize(

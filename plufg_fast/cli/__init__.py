@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from ..version import __version__
 from .console import consoles, readable
-from .reproduce import reproduce
+from .reproduce import denoise, reproduce
 from .search import search
 from .train import train
 
@@ -80,6 +80,26 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
 app.command()(train)
 app.command()(search)
 app.command()(reproduce)
+app.command()(denoise)
+
+
+@app.command()
+def plot(
+    results: Annotated[
+        Path,
+        typer.Argument(metavar="RESULTS", help="A results.jsonl, or the folder it is in: of train or of reproduce."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the pictures.", show_default="that of the results")
+    ] = None,
+) -> None:
+    """Draw runs on record, a picture for every graph: losses and validation accuracy by epoch, test accuracies."""
+    stdout, stderr = consoles()
+    with readable(stderr):
+        from ..experiments.history import draw
+
+        for path in draw(results, out):
+            stdout.print(str(path), soft_wrap=True)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,7 @@ def configuration(ctx: typer.Context) -> Any:
     """The configuration that the options of a command say, a preset's where they say nothing."""
     from ..data import DATASETS, OLD_CORNELL, SPLITS
     from ..experiments import presets
+    from ..experiments.spaces import check_value
     from ..experiments.train import SCHEDULES, TrainConfig
     from ..nn.models import MODELS, option_names
 
@@ -137,10 +139,14 @@ def configuration(ctx: typer.Context) -> Any:
         if value not in known:
             raise ValueError(f"unknown {what} {value!r}; choose from {', '.join(known)}")
 
-    model_options = {**base.model_options, **model_options_of(ctx)}
+    said_of_model = model_options_of(ctx)
+    model_options = {**base.model_options, **said_of_model}
     unknown = [key for key in model_options if key not in option_names(model)]
     if unknown:
-        raise ValueError(f"{model} has no option {', '.join(unknown)}; it has {', '.join(option_names(model))}")
+        strange = ", ".join(key for key in unknown if key in said_of_model)
+        if not strange:
+            raise ValueError(f"the preset {options['preset']} is one for {base.model}, and not for {model}")
+        raise ValueError(f"{model} has no option {strange}; it has {', '.join(option_names(model))}")
 
     only_csbm = {"phi": options["phi"], "num_nodes": options["nodes"]}
     # Where nothing is said, a preset's count, and else the dataset's own.
@@ -153,7 +159,11 @@ def configuration(ctx: typer.Context) -> Any:
     asked = {key: item for key, item in (only_csbm | only_real).items() if item is not None}
     misplaced = [key for key in asked if key in (only_real if dataset == "csbm" else only_csbm)]
     if misplaced:
-        raise ValueError(f"{dataset} does not take {', '.join(misplaced)}")
+        flags = {"num_nodes": "nodes", "normalize_features": "normalize"}
+        shown = ", ".join("--" + flags.get(key, key).replace("_", "-") for key in misplaced)
+        raise ValueError(f"{dataset} does not take {shown}")
+    # What a preset does to a graph that is read says nothing about one that is generated.
+    kept = base.data_options if (dataset == "csbm") == (base.dataset == "csbm") else {}
 
     split_options = {} if "split" in given else dict(base.split_options)
     rates = numbers_of("rates", options["rates"])
@@ -164,7 +174,7 @@ def configuration(ctx: typer.Context) -> Any:
     if options["overall"]:
         split_options["per_class"] = False
     root = options["root"]
-    return TrainConfig(
+    config = TrainConfig(
         dataset=dataset,
         model=model,
         split=kind,
@@ -177,10 +187,13 @@ def configuration(ctx: typer.Context) -> Any:
         weight_decay=chosen("weight_decay"),
         hidden_channels=chosen("hidden", "hidden_channels"),
         model_options=model_options,
-        data_options={**base.data_options, **asked},
+        data_options={**kept, **asked},
         split_options=split_options,
         root=None if root is None or dataset == "csbm" else str(root),
     )
+    for key, item in model_options.items():
+        check_value(config, key, item)
+    return config
 
 
 def model_options_of(ctx: typer.Context) -> dict[str, Any]:
@@ -224,9 +237,9 @@ def command_line(ctx: typer.Context, leave_out: tuple[str, ...]) -> str:
 
 
 def value_of(text: str) -> Any:
-    """A JSON literal where it is one, and text otherwise."""
+    """A JSON literal where it is one, in any case if it is true or false, and text otherwise."""
     try:
-        return json.loads(text)
+        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
     except json.JSONDecodeError:
         return text
 
@@ -248,4 +261,6 @@ def numbers_of(name: str, text: str | None) -> float | list[float] | None:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"expected numbers with commas between them for --{name}, got {text!r}") from None
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"expected finite numbers for --{name}, got {text!r}")
     return numbers[0] if len(numbers) == 1 else numbers

@@ -24,7 +24,7 @@ def fail(message: str) -> typer.Exit:
 
 
 @contextmanager
-def readable(stderr: Console) -> Iterator[None]:
+def readable(stderr: Console, resumable: bool = False) -> Iterator[None]:
     """What a user can mend is one line without a traceback; warnings are one line each, said once."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -40,6 +40,9 @@ def readable(stderr: Console) -> Iterator[None]:
             yield
         except (ValueError, TypeError, OSError, FloatingPointError, BackendError) as error:
             raise fail(str(error)) from None
+        except KeyboardInterrupt:
+            stderr.print("Stopped; the same command goes on from here." if resumable else "Stopped.", highlight=False)
+            raise typer.Exit(130) from None
 
 
 def progress_bar(console: Console, *texts: str, all_of_it: bool = False) -> Any:

@@ -146,7 +146,7 @@ def search(
     Writes trials.csv, search.png and preset.toml.
     """
     stdout, stderr = consoles()
-    with readable(stderr):
+    with readable(stderr, resumable=True):
         from ..experiments import presets, spaces
         from ..experiments import search as experiment
         from ..experiments.trials import best_of, draw, preset_facts, write_table
@@ -157,9 +157,14 @@ def search(
         space = {} if only_vary else (spaces.grid if method == "grid" else spaces.wide)(said)
         fixed = {"hidden_channels" if name == "hidden" else name for name in written(ctx)}
         space = {name: values for name, values in space.items() if name not in fixed}
-        space |= _space(vary or [], config)
+        wanted = _space(vary or [], config)
+        space |= wanted
         if per_band_p:
+            if {"framelet", "levels"} & wanted.keys():
+                raise ValueError("--per-band-p: framelet and levels decide how many bands there are and cannot vary")
             space = spaces.per_band(config, space)
+        if "finalists" in written(ctx) and final_runs is None:
+            raise ValueError("--finalists have --final-runs, more than the --runs of a trial: give both")
         split_options = config.split_options
         if cross_validate:
             config = replace(config, split_options={**split_options, "cross_validate": True})
@@ -229,7 +234,7 @@ def search(
 
 def _space(pairs: list[str], config: Any) -> dict[str, Any]:
     """What ``--vary`` says."""
-    from ..experiments.spaces import Range, takes_whole_numbers
+    from ..experiments.spaces import Range, check_value, takes_whole_numbers
 
     names = {"hidden": "hidden_channels", "normalize": "normalize_features"}
     space: dict[str, Any] = {}
@@ -240,8 +245,8 @@ def _space(pairs: list[str], config: Any) -> dict[str, Any]:
         whole = takes_whole_numbers(config, name)
         if not dots:
             space[name] = [value_of(part) for part in text.split(",")]
-            if whole and any(type(value) is float for value in space[name]):
-                raise ValueError(f"expected whole numbers for {name}, got {text!r}")
+            for value in space[name]:
+                check_value(config, name, value)
             continue
         ends = [value_of(low), value_of(high)]
         if not all(type(end) in (int, float) for end in ends) or (colon and scale != "log"):

@@ -82,7 +82,7 @@ def train(
     Runs that are in results.jsonl already are not repeated; one that was interrupted goes on where it was saved.
     """
     stdout, stderr = consoles()
-    with readable(stderr):
+    with readable(stderr, resumable=True):
         from ..experiments import train as experiment
 
         config = configuration(ctx)

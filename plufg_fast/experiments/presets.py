@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..data import HETEROPHILIC, HOMOPHILIC
 from ..nn.models import option_names
-from .spaces import current
+from .spaces import check_value, current
 from .train import TrainConfig
 
 FOLDER: Final = Path(__file__).parent / "presets"
@@ -51,7 +51,13 @@ def read(preset: str) -> tuple[TrainConfig, dict[str, Any]]:
     if unknown or not {"dataset", "model"} <= set(content):
         wrong = f"unknown {', '.join(unknown)}" if unknown else "no dataset and model"
         raise ValueError(f"preset: {path}: {wrong}; expected the fields {', '.join(sorted(known_fields))}")
-    return TrainConfig(**content), found
+    config = TrainConfig(**content)
+    for name in content.keys() - {"dataset", "model", "model_options", "data_options", "split_options"}:
+        try:
+            check_value(config, name, content[name])
+        except ValueError as error:
+            raise ValueError(f"preset: {path}: {error}") from None
+    return config, found
 
 
 def of_similar_graphs(config: TrainConfig) -> list[TrainConfig]:

@@ -224,8 +224,8 @@ def _check(config: TrainConfig, space: Space, method: str, trials: int, storage:
         raise ValueError(f"search: expected trials and runs >= 1, got {trials} and {config.runs}")
     if not 1 <= window <= config.epochs:
         raise ValueError(f"search: expected a window of 1 to {config.epochs} epochs, got {window}")
-    if not space:
-        raise ValueError("search: nothing varies; give a space of at least one name")
+    if not space and trials > 1:
+        raise ValueError("search: nothing varies; give a space of at least one name, or ask for one trial")
     for name, values in space.items():
         if isinstance(values, Range):
             if method == "grid":
@@ -296,7 +296,7 @@ def _open(optuna: Any, path: Path, config: TrainConfig, prune: bool, setup: str)
             for name in sorted({*before, *now})
             if before.get(name) != now.get(name)
         ]
-        raise ValueError(f"search: {path} was begun with other settings ({'; '.join(other)}); use another folder")
+        raise ValueError(f"search: use another folder; {path} was begun with other settings: {'; '.join(other)}")
     return study
 
 

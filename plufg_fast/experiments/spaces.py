@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -185,6 +186,26 @@ def takes_whole_numbers(config: TrainConfig, name: str) -> bool:
     """Whether a name of a :data:`Space` stands for a count."""
     item = _parameter(config, name)
     return name == "patience" or (item is not None and type(item.default) is int)
+
+
+def check_value(config: TrainConfig, name: str, value: Any) -> None:
+    """Refuse a value that is not of the kind of the default of its name; several are one per band."""
+    item = _parameter(config, name)
+    kind = type(item.default) if item is not None else None
+    values = value if isinstance(value, list) and name == "p" else [value]
+    for part in values:
+        number = type(part) in (int, float) and math.isfinite(part)
+        if kind is bool and type(part) is not bool:
+            wanted = "true or false"
+        elif kind is int and type(part) is not int:
+            wanted = "a whole number"
+        elif kind is float and not number:
+            wanted = "a number"
+        elif kind is str and not isinstance(part, str):
+            wanted = "a name"
+        else:
+            continue
+        raise ValueError(f"expected {wanted} for {name}, got {part!r}")
 
 
 def _parameter(config: TrainConfig, name: str) -> inspect.Parameter | None:

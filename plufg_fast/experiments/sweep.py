@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -140,7 +141,8 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterator[tuple[Any, Any]]]]:
             _records.cache_clear()
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, _begin) as pool:
+    stop = context.Event()
+    with ProcessPoolExecutor(jobs, context, _begin, (stop,)) as pool:
 
         def each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
             futures = {pool.submit(function, item): item for item in items}
@@ -150,23 +152,27 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterator[tuple[Any, Any]]]]:
         try:
             yield each
         except BaseException:
-            # An interrupted or failed sweep ends with the runs that were begun, not with the queue.
-            pool.shutdown(wait=False, cancel_futures=True)
+            # An interrupted or failed sweep ends at once: what was begun is taken up where it was last saved.
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
-def _begin() -> None:
-    """Set up a worker: one thread, and no life after that of its parent, however that ends."""
+def _begin(stop: Any) -> None:
+    """Set up a worker: one thread, and no life after that of its parent, however that ends, nor after ``stop``."""
+    # Ctrl-C reaches all processes of a terminal; the parent says what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     _silence()
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def follow() -> None:
-        parent.join()
+    def leave_after(wait: Callable[[], Any]) -> None:
+        wait()
         os._exit(1)
 
-    threading.Thread(target=follow, daemon=True).start()
+    for wait in (parent.join, stop.wait):
+        threading.Thread(target=leave_after, args=(wait,), daemon=True).start()
 
 
 def _silence() -> None:

@@ -351,9 +351,10 @@ def train(
 
 def draw_split(config: TrainConfig, run: int, data: Data) -> Split:
     """The nodes that a run trains, validates and tests on."""
-    seed = None if config.split == "released" else config.seed + run
     options = dict(config.split_options)
     cross_validate = options.pop("cross_validate", False)
+    # Folds are of one split, so that what tests in one run validates in no other.
+    seed = None if config.split == "released" else config.seed + (0 if cross_validate else run)
     masks = split(data, config.split, seed, **options)
     return fold(masks, data.y, run, config.seed) if cross_validate else masks
 
@@ -411,6 +412,8 @@ def run_key(config: TrainConfig, run: int) -> str:
         identity["data_options"] = {"seed": config.seed, **config.data_options}
     if config.split_options.get("cross_validate"):
         identity["fold"] = [config.seed, run]
+        if config.split not in ("released", "public"):
+            identity["fold"].append("of one split")
     return key_of({**identity, "seed": config.seed + run, "numerics": NUMERICS})
 
 

@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import random
+import signal
+import subprocess
 import sys
 import time
 
@@ -273,6 +276,28 @@ def test_workers_share_the_runs_and_do_not_outlive_who_started_them(tmp_path, ro
     assert rest[0] >= 3
     assert without_time(folder) == without_time(tmp_path / "whole")
     assert len(lines(folder)) == 12
+
+
+def test_ctrl_c_ends_all_processes_at_once_and_loses_nothing(tmp_path, root):
+    table = ["heterophilic", "--datasets", "texas", "--models", "mlp", "--runs", "2000", "--epochs", "50"]
+    options = ["--no-presets", "--jobs", "2", "--root", root, "--out", tmp_path]
+    command = [sys.executable, "-m", "plufg_fast", "reproduce", *table, *options]
+    # In a session of its own: Ctrl-C goes to all processes of a terminal.
+    process = subprocess.Popen(
+        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    file, deadline = tmp_path / "results.jsonl", time.monotonic() + 300
+    while not (file.exists() and file.read_text().count("\n") >= 4) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    workers = psutil.Process(process.pid).children()
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "the same command goes on" in said
+    assert "Traceback" not in said
+    assert len(workers) >= 2
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    assert 4 <= len(lines(tmp_path)) < 2000
 
 
 def test_a_second_process_takes_what_the_first_is_not_at(tmp_path, root):

@@ -13,7 +13,7 @@ from killing import Victim, claim_forever, search_finalists, search_trials
 from plufg_fast.data import csbm
 from plufg_fast.experiments import presets, search, spaces
 from plufg_fast.experiments.spaces import Range, apply, grid, per_band, start, wide
-from plufg_fast.experiments.train import Result, TrainConfig, build_model
+from plufg_fast.experiments.train import Result, TrainConfig, build_model, draw_split
 from plufg_fast.experiments.trials import Trial, best_of, draw, importances, write_table
 from plufg_fast.nn.models import Dims
 
@@ -163,6 +163,22 @@ def test_similar_graphs_are_the_others_of_their_kind():
     assert {config.dataset for config in found} == {"chameleon", "squirrel", "actor", "wisconsin", "cornell"}
     assert {config.model for config in found} == {"pl-ufg2"}
     assert presets.of_similar_graphs(TrainConfig("csbm", "pl-ufg2")) == []
+
+
+def test_one_trial_without_a_space_judges_the_configuration(tmp_path):
+    (found,) = search.search(CONFIG, {}, tmp_path, trials=1)
+    assert (found.params, found.config) == ({}, CONFIG)
+    assert found.state == "complete"
+
+
+@pytest.mark.parametrize("kind", ["random", "released"])
+def test_folds_validate_no_node_that_any_of_them_tests(kind):
+    data = csbm(num_nodes=80, seed=1)
+    config = TrainConfig("csbm", "mlp", kind, seed=5, split_options={"cross_validate": True})
+    folds = [draw_split(config, run, data) for run in range(3)]
+    for other in folds[1:]:
+        assert torch.equal(folds[0].test, other.test)
+        assert not (folds[0].val & other.val).any()
 
 
 def test_a_cross_validated_search_takes_another_fold_in_every_run(tmp_path, monkeypatch):
@@ -429,7 +445,7 @@ def test_a_search_goes_on_from_the_preset_that_it_wrote(tmp_path):
 def test_a_folder_keeps_one_search(tmp_path, change, words):
     arguments = {"config": CONFIG, "space": GRID, "method": "grid", "trials": 1, "prune": True}
     search.search(out=tmp_path, **arguments)
-    with pytest.raises(ValueError, match=f"other settings .*{words}.*use another folder"):
+    with pytest.raises(ValueError, match=f"use another folder; .* other settings: .*{words}"):
         search.search(out=tmp_path, **(arguments | change))
 
 
@@ -441,7 +457,7 @@ def test_a_folder_keeps_one_search(tmp_path, change, words):
         ({"trials": 0}, "trials and runs >= 1, got 0"),
         ({"window": 0}, "a window of 1 to 6 epochs, got 0"),
         ({"window": 7}, "a window of 1 to 6 epochs, got 7"),
-        ({"space": {}}, "nothing varies"),
+        ({"space": {}, "trials": 2}, "nothing varies"),
         ({"space": {"lr": []}}, "no values for lr"),
         ({"space": {"lr": Range(0.0, 1.0, log=True)}}, "above 0 if log"),
         ({"space": {"lr": Range(1.0, 1.0)}}, "from low to high for lr"),
