@@ -77,11 +77,14 @@ inline void finish(const PlapStep<T, I>& s, End end, int64_t i, int64_t first, T
   if (s.a) s.a[i * s.stride] = a;
   const int64_t at = i * s.stride * s.channels + first;
   if (end == End::care) {
+    // All of y first: with its branches between product and sum the compiler would fuse the other product
+    // than below, and the same numbers would round otherwise.
     Vector<T> values[V];
     for (int v = 0; v < V; ++v) {
       const int64_t c = v * kLanes<T>;
-      values[v] = a * d * acc[v] + a * twice_mu * read<T>(s.y, at + c, s.channels - first - c);
+      values[v] = read<T>(s.y, at + c, s.channels - first - c);
     }
+    for (int v = 0; v < V; ++v) values[v] = a * d * acc[v] + a * twice_mu * values[v];
     return finish_with_care(s, i, first, V, values);
   }
   const T* y = static_cast<const T*>(s.y.data) + at;

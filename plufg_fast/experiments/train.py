@@ -29,7 +29,7 @@ from .records import Records, key_of
 SCHEDULES: Final = ("constant", "cosine", "plateau")
 SAVE_EVERY: Final = 100
 """Epochs after which an unfinished fit is saved."""
-NUMERICS: Final = 4
+NUMERICS: Final = 5
 """Raised by every change after which the same configuration gives other numbers: results of before are not taken for
 its results."""
 
