@@ -412,8 +412,6 @@ def run_key(config: TrainConfig, run: int) -> str:
         identity["data_options"] = {"seed": config.seed, **config.data_options}
     if config.split_options.get("cross_validate"):
         identity["fold"] = [config.seed, run]
-        if config.split not in ("released", "public"):
-            identity["fold"].append("of one split")
     return key_of({**identity, "seed": config.seed + run, "numerics": NUMERICS})
 
 

@@ -190,3 +190,14 @@ def test_half_precision_is_storage_only() -> None:
     z = ops.cheb_analysis(x, g, c)
     assert z.dtype == torch.bfloat16
     assert torch.equal(z, ops.cheb_analysis(x.float(), g, c).bfloat16())
+
+
+def test_forward_mode_is_right_or_refused() -> None:
+    g, x = graphs.graph("weighted"), torch.randn(2, 11, 3, dtype=torch.float64)
+    coeffs = torch.randn(2, 4, dtype=torch.float64)
+    _, tangent = torch.func.jvp(lambda x: ops.cheb_analysis(x, g, coeffs), (x[0],), (x[1],))
+    # Linear in the signal.
+    torch.testing.assert_close(tangent, ops.cheb_analysis(x[1], g, coeffs))
+    if "cheb" in backend.available()["cpp"]["cpu"]:
+        with pytest.raises(backend.BackendError, match="no forward-mode derivatives"):
+            torch.func.jvp(lambda x: ops.cheb_analysis(x, g, coeffs, backend="cpp"), (x[0],), (x[1],))
