@@ -105,7 +105,8 @@ class Framelet:
             smallest integer power of ``dilation`` that brings ``lambda_max`` to pi or below.
         method: ``"chebyshev"``, or ``"exact"`` by eigendecomposition (undirected graphs, small ones).
         lambda_max: bound of the Laplacian's spectrum; 2 always holds for undirected graphs; ``"estimate"``
-            computes the largest eigenvalue of each (undirected) graph.
+            computes the largest eigenvalue of each (undirected) graph, outside of compiled code: call it once
+            with a graph before you compile.
         reconstruct: what `synthesis` applies: ``"adjoint"`` W^T, or ``"forward"`` W again, which reconstructs on a
             directed graph too. On undirected graphs they are the same.
         backend: ``"auto"``, ``"reference"``, ``"cpp"`` or ``"triton"``.

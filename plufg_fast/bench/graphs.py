@@ -79,7 +79,7 @@ def subject(num_nodes: int, num_edges: int) -> Subject:
 
 
 def short_count(count: int) -> str:
-    """A number of edges, in thousands or short_count."""
+    """A number of edges, in thousands or millions."""
     number, unit = (count / 1e6, "M") if count >= 100_000 else (count / 1e3, "k")
     return f"{number:.2f}".rstrip("0").rstrip(".") + f" {unit}"
 

@@ -16,7 +16,7 @@ Dataset = Annotated[
     str,
     typer.Option(
         help="csbm (generated), cora, citeseer, pubmed, computers, photo, cs, physics,"
-        " chameleon, squirrel, actor, wisconsin, texas, cornell or cornell-old (as before 2022)."
+        " chameleon, squirrel, actor, wisconsin, texas, cornell or cornell-old (as until July 2022)."
     ),
 ]
 Model = Annotated[
@@ -36,7 +36,7 @@ Rates = Annotated[
     ),
 ]
 Overall = Annotated[bool, typer.Option("--overall", help="Let random draw from all nodes, not within classes.")]
-Seed = Annotated[int, typer.Option(min=0, help="First seed: parameters, dropout, split, generated graph.")]
+Seed = Annotated[int, typer.Option(min=0, help="First seed: of parameters, dropout, drawn splits and graphs.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Epochs of every run.")]
 Patience = Annotated[
     int | None,
@@ -79,7 +79,12 @@ Phi = Annotated[
 ]
 Nodes = Annotated[int | None, typer.Option(min=4, help="Nodes of the csbm.", show_default="1000")]
 Undirected = Annotated[
-    bool, typer.Option("--undirected/--directed", help="Add the reverse of every edge of a directed dataset.")
+    bool,
+    typer.Option(
+        "--undirected/--directed",
+        help="Add the reverse of every edge of a directed dataset.",
+        show_default="as published",
+    ),
 ]
 Normalize = Annotated[
     bool, typer.Option("--normalize/--no-normalize", help="Scale the feature rows of a dataset to sum 1.")

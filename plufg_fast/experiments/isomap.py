@@ -32,7 +32,7 @@ def method() -> Any:
     try:
         from sklearn.manifold import Isomap
     except ImportError:
-        raise ValueError("isomap: needs scikit-learn; pip install 'plufg_fast[isomap]'") from None
+        raise ValueError("isomap: needs scikit-learn: pip install scikit-learn") from None
     return Isomap
 
 

@@ -256,7 +256,7 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise ValueError("search: needs optuna; pip install 'plufg_fast[search]'") from None
+        raise ValueError("search: needs optuna: pip install 'optuna>=5'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
