@@ -259,7 +259,7 @@ class BuildExtension(build_ext):
         os.chdir(ROOT)
         OBJECTS.mkdir(parents=True, exist_ok=True)
         objects, link = plan()
-        with ThreadPoolExecutor(int(os.environ.get("MAX_JOBS", "2"))) as pool:
+        with ThreadPoolExecutor(int(os.environ.get("MAX_JOBS", os.cpu_count() or 1))) as pool:
             try:
                 for finished in [pool.submit(step.run) for step in objects]:
                     finished.result()

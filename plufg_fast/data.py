@@ -60,7 +60,7 @@ def load(
     name: str,
     root: str | Path | None = None,
     *,
-    undirected: bool | None = None,
+    undirected: bool = False,
     normalize_features: bool = False,
     largest_component: bool = False,
     self_loops: bool = False,

@@ -75,6 +75,11 @@ def has_op(name: str, device_type: str) -> bool:
     return (name, device_type) in _kernels
 
 
+def cuda_archs() -> list[str]:
+    """The GPUs that the extension has CUDA kernels for, such as ``["80", "90"]``."""
+    return [arch for arch in getattr(_module, "cuda_archs", "").split(";") if arch]
+
+
 def info() -> dict[str, Any]:
     """What is installed, how it was built and which backend can serve what; meant for a bug report."""
     from .ops import backend  # the operators import this module
@@ -93,7 +98,7 @@ def info() -> dict[str, Any]:
         },
         "cpu_isa": {"chosen": _chosen_isa(), "compiled": list(getattr(_module, "isas", ()))},
         "cuda": {
-            "compiled_archs": [arch for arch in getattr(_module, "cuda_archs", "").split(";") if arch],
+            "compiled_archs": cuda_archs(),
             "available": torch.cuda.is_available(),
         },
         "threads": torch.get_num_threads(),

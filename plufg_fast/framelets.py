@@ -17,7 +17,8 @@ from torch import Tensor
 
 from . import checks, ops
 from .graph import Graph, expand_rows
-from .ops.backend import Backend
+from .ops.backend import Backend, check_name
+from .ops.sums import working_type
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,6 +132,7 @@ class Framelet:
         checks.one_of(where, "scale", scale, ("fit", "none", "dyadic"))
         checks.one_of(where, "method", method, ("chebyshev", "exact"))
         checks.one_of(where, "reconstruct", reconstruct, ("adjoint", "forward"))
+        check_name(where, backend)
         if lambda_max != "estimate":
             checks.number(where, "lambda_max", lambda_max, above=0.0)
         self.name = bank if isinstance(bank, str) else "custom"
@@ -145,6 +147,7 @@ class Framelet:
         #: ``(r, l)`` of every band, in the order of the transform: low-pass first, then by level.
         self.bands = [(0, levels - 1)] + [(r, level) for level in range(levels) for r in range(1, len(filters))]
         self._last: tuple[Graph | None, dict[str, Any]] = None, {}
+        self._kept: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     @property
     def filters(self) -> list[Filter]:
@@ -161,10 +164,10 @@ class Framelet:
         self._check("analysis", "x", x, g, 2)
         if self.method == "exact":
             vectors, gains = self._exact(g, x)  # [N, N], [B, N]
-            return torch.einsum("ik,bk,kc->ibc", vectors, gains, vectors.T @ x)
-        low, bands = x, []
+            return torch.einsum("ik,bk,kc->ibc", vectors, gains, vectors.T @ x.to(gains)).to(x)
+        low, bands, coeffs = x, [], self._coeffs_for(x)
         for scale in self._scales(g):
-            z = ops.cheb_analysis(low, g, self.coeffs, scale, self.backend)
+            z = ops.cheb_analysis(low, g, coeffs, scale, self.backend)
             low = z[:, 0]
             bands.append(z[:, 1:])
         # The bands of a single level are in order already; joined anew they would be copied, as would their gradients.
@@ -175,19 +178,20 @@ class Framelet:
         self._check("synthesis", "z", z, g, 3)
         if self.method == "exact":
             vectors, gains = self._exact(g, z)
-            parts = torch.einsum("ik,bk,kbc->ibc", vectors, gains, torch.einsum("ki,kbc->ibc", vectors, z))
-            return parts.sum(1) if sum_bands else parts
+            parts = torch.einsum("ik,bk,kbc->ibc", vectors, gains, torch.einsum("ki,kbc->ibc", vectors, z.to(gains)))
+            return (parts.sum(1) if sum_bands else parts).to(z)
         # The synthesis operator is the adjoint; on the transposed graph its adjoint is the analysis operator.
         target = g if self.reconstruct == "adjoint" else g.transpose()
-        high = self.coeffs.size(0) - 1
+        coeffs = self._coeffs_for(z)
+        high = coeffs.size(0) - 1
         # Deepest level first: what comes out of it is the low-pass input of the level above.
         low = z[:, :1]
         for level in range(self.levels - 1, -1, -1):
             bands = torch.cat((low, z[:, 1 + level * high :][:, :high]), dim=1) if self.levels > 1 else z
             # Without the sum, all bands from below pass the low-pass filter, each for itself.
-            rows = [0] * low.size(1) + list(range(1, high + 1))
+            filters = torch.cat((coeffs[:1].expand(low.size(1), -1), coeffs[1:])) if low.size(1) > 1 else coeffs
             scale = self._scales(g)[level]
-            low = ops.cheb_synthesis(bands, target, self.coeffs[rows], scale, sum_bands, self.backend)
+            low = ops.cheb_synthesis(bands, target, filters, scale, sum_bands, self.backend)
             low = low.unsqueeze(1) if sum_bands else low
         if sum_bands:
             return low.squeeze(1)
@@ -264,12 +268,24 @@ class Framelet:
             return self._level_scales(self.lambda_max)
         return self._level_scales(self._remember(g, "lambda_max", estimate_lambda_max))
 
+    def _coeffs_for(self, like: Tensor) -> Tensor:
+        """`coeffs` where a signal is and as it is computed with, copied there once."""
+        key = like.device, working_type(like)
+        # What a compiler traces is no tensor to keep.
+        if torch.compiler.is_compiling():
+            return self.coeffs.to(*key)
+        if key not in self._kept:
+            with torch.inference_mode(False):
+                self._kept[key] = self.coeffs.to(*key)
+        return self._kept[key]
+
     def _exact(self, g: Graph, like: Tensor) -> tuple[Tensor, Tensor]:
         """Eigenvectors ``[N, N]`` and gains ``[B, N]`` of a graph."""
         values, vectors = self._remember(g, "eigh", _eigendecomposition)
         top = float(values[-1]) if self.lambda_max == "estimate" and values.numel() else None
         gains = torch.from_numpy(self.responses(values.numpy(), top))
-        return vectors.to(like), gains.to(like)
+        to = like.device, working_type(like)
+        return vectors.to(*to), gains.to(*to)
 
     def _remember(self, g: Graph, what: str, compute: Callable[[Graph], Any]) -> Any:
         """A property of a graph's spectrum, computed once for the last graph."""
@@ -297,7 +313,8 @@ class Framelet:
     def __repr__(self) -> str:
         return (
             f"Framelet({self.name!r}, levels={self.levels}, degree={self.degree}, dilation={self.dilation:g}, "
-            f"scale={self.scale!r}, method={self.method!r})"
+            f"scale={self.scale!r}, method={self.method!r}, lambda_max={self.lambda_max!r}, "
+            f"reconstruct={self.reconstruct!r}, backend={self.backend!r})"
         )
 
 

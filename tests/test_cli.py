@@ -130,6 +130,13 @@ def test_a_mistake_is_answered_in_one_line_and_with_exit_code_2(invoke, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_where_an_error_came_from_is_shown_on_request(invoke, monkeypatch):
+    monkeypatch.setenv("PLUFG_TRACEBACK", "1")
+    result = invoke("train", "--nodes", 60, "--epochs", 1, "--dropout", 1)
+    assert isinstance(result.exception, ValueError)
+    assert "dropout must be at least 0 and below 1, got 1.0" in str(result.exception)
+
+
 def test_train_repeats_nothing_that_is_on_record(invoke, tmp_path):
     first = invoke(*TINY, "--out", tmp_path)
     before = (tmp_path / "results.jsonl").read_text()
@@ -309,7 +316,7 @@ def test_search_without_optuna_says_what_to_install(invoke, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     result = invoke(*SEARCH)
     assert result.exit_code == 2
-    assert "pip install 'plufg_fast[search]'" in " ".join(result.stderr.split())
+    assert "pip install 'optuna>=5'" in " ".join(result.stderr.split())
 
 
 REPRODUCE = ("reproduce", "heterophilic", "--models", "mlp,PL-UFG2", "--p", "1.5,learned", "--epochs", 2)
@@ -424,6 +431,17 @@ def test_runs_on_record_are_drawn_one_picture_for_a_graph(invoke, tmp_path, give
     assert result.exit_code == 0
     names = {path.name for path in (tmp_path / "pictures").iterdir()}
     assert names == {"runs-csbm-random-num_nodes60.png", "runs-csbm-random-phi-0.5-num_nodes60.png"}
+    # Runs of a noisy graph differ in the draw of the noise.
+    with (tmp_path / "results.jsonl").open() as file:
+        entry = json.loads(file.readline())
+    noisy = tmp_path / "noisy" / "results.jsonl"
+    noisy.parent.mkdir()
+    with noisy.open("w") as file:
+        for seed in range(3):
+            entry["config"]["data_options"] = {"noise": 0.1, "noise_seed": seed}
+            file.write(json.dumps({**entry, "key": str(seed)}) + "\n")
+    invoke("plot", noisy)
+    assert [path.name for path in noisy.parent.glob("*.png")] == ["runs-csbm-random-noise0.1.png"]
     result = invoke("plot", tmp_path / "nothing")
     assert (result.exit_code, "no finished run" in result.stderr) == (2, True)
 
@@ -433,6 +451,13 @@ def test_lines_are_told_apart_by_what_differs():
     from plufg_fast.experiments.train import TrainConfig
 
     configs = [asdict(TrainConfig(model=model, lr=lr)) for model, lr in (("gcn", 0.1), ("gcn", 0.2), ("mlp", 0.1))]
+    configs += [asdict(TrainConfig(model="sgc", epochs=epochs)) for epochs in (5, 200)]
     labels = history._labels(configs)
-    assert [labels[history._identity(config)] for config in configs] == ["GCN, lr 0.1", "GCN, lr 0.2", "MLP"]
+    assert [labels[history._identity(config)] for config in configs] == [
+        "GCN, lr 0.1",
+        "GCN, lr 0.2",
+        "MLP",
+        "SGC, epochs 5",
+        "SGC, epochs 200",
+    ]
     assert history._mean([[1.0, 2.0], [3.0]]) == [2.0, 2.0]

@@ -14,6 +14,7 @@ import torch
 
 import plufg_fast
 from plufg_fast import extension
+from plufg_fast.ops import backend
 
 PACKAGE = Path(plufg_fast.__file__).parent
 needs_extension = pytest.mark.skipif(not extension.loaded(), reason=f"no extension: {extension.why_not()}")
@@ -180,3 +181,25 @@ def test_info_describes_the_build():
     assert facts["extension"] == {"loaded": True, "reason": None, "built_with_torch": torch.__version__}
     assert facts["cpu_isa"]["chosen"] in facts["cpu_isa"]["compiled"]
     assert extension.has_op("cheb_step", "cuda") == bool(facts["cuda"]["compiled_archs"])
+
+
+@needs_extension
+@pytest.mark.parametrize(
+    ("archs", "gpu", "served"),
+    [(["80", "90"], (7, 5), False), (["80", "90"], (8, 6), True), (["90a", "100"], (8, 9), False), ([], (7, 5), True)],
+)
+def test_a_gpu_that_is_older_than_the_kernels_is_served_by_others(monkeypatch, archs, gpu, served):
+    monkeypatch.setitem(backend._OBSTACLE, ("cpp", "plap", "cuda"), None)
+    monkeypatch.setattr(extension, "cuda_archs", lambda: archs)
+    monkeypatch.setattr(backend, "_GPU", [gpu])
+    assert (backend.choose("plap_step", "plap", "auto", "cuda") == "cpp") == served
+    if not served:
+        with pytest.raises(backend.BackendError, match=rf"for sm_{archs[0]}.*, this GPU is sm_{gpu[0]}{gpu[1]} "):
+            backend.choose("plap_step", "plap", "cpp", "cuda")
+
+    def traced(x):
+        return x + len(backend.choose("plap_step", "plap", "auto", "cuda"))
+
+    torch.compiler.reset()  # what was compiled for the GPU before
+    x = torch.zeros(1)
+    assert torch.equal(torch.compile(traced, fullgraph=True, backend="eager")(x), traced(x))

@@ -206,4 +206,32 @@ def test_plot_draws_every_band() -> None:
 
 def test_repr_names_the_configuration() -> None:
     text = repr(Framelet("haar", levels=2, degree=5))
-    assert text == "Framelet('haar', levels=2, degree=5, dilation=2, scale='fit', method='chebyshev')"
+    assert text == (
+        "Framelet('haar', levels=2, degree=5, dilation=2, scale='fit', method='chebyshev', lambda_max=2.0, "
+        "reconstruct='forward', backend='auto')"
+    )
+
+
+@pytest.mark.parametrize("method", ["chebyshev", "exact"])
+def test_half_precision_is_storage_only(method: str) -> None:
+    g, framelet = graphs.graph("weighted").to(torch.float32), Framelet("haar", degree=7, method=method)
+    x = torch.randn(11, 3).bfloat16()
+    z = framelet.analysis(x, g)
+    assert torch.equal(z, framelet.analysis(x.float(), g).bfloat16())
+    for sum_bands in (True, False):
+        expected = framelet.synthesis(z.float(), g, sum_bands).bfloat16()
+        assert torch.equal(framelet.synthesis(z, g, sum_bands), expected)
+
+
+def test_coefficients_are_brought_to_the_signal_once_and_can_be_trained_through() -> None:
+    g, framelet, x = graphs.graph("weighted"), Framelet("haar", levels=2), torch.randn(11, 3)
+    with torch.inference_mode():
+        expected = framelet.synthesis(framelet.analysis(x, g), g)
+    kept = framelet._coeffs_for(x)
+    assert kept is framelet._coeffs_for(x)
+    assert framelet._coeffs_for(x.double()).dtype == torch.float64
+    weight = torch.ones(3, requires_grad=True)
+    out = framelet.synthesis(framelet.analysis(x * weight, g), g)
+    assert torch.equal(out, expected)
+    out.sum().backward()
+    assert weight.grad is not None

@@ -63,7 +63,11 @@ inline void store(T* to, Vector<T> v, int64_t count) {
   if (count > 0) __builtin_memcpy(to, &v, static_cast<size_t>(count) * sizeof(T));
 }
 
+#if defined(__clang__) || __GNUC__ >= 12
 #define PLUFG_SHUFFLE __builtin_shufflevector
+#else  // GCC 11 takes the lanes as a vector of integers, which is what a comparison gives.
+#define PLUFG_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, decltype(a < b){__VA_ARGS__})
+#endif
 
 // fold(a, b) adds neighbouring lanes of a and of b, within blocks of 16 bytes; merge(a, b) adds neighbouring
 // blocks. Folded and merged until one vector is left, kLanes vectors become the vector of their sums. Every

@@ -48,7 +48,7 @@ class Settings:
 
     quick: bool = False
     rounds: int = 30
-    threads: int = 2
+    threads: int = field(default_factory=torch.get_num_threads)
     root: Path | None = None
 
     @property

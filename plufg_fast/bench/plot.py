@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..pictures import ACCENT, INK, MAIN, NEUTRAL, finish, new_figure
 from .graphs import short_count
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ _PANELS: Final = {
     ("threads", "at least"): "p-step on all threads: times faster than on one",
 }
 _BETTER: Final = {"at most": "lower is better", "at least": "higher is better"}
-_MET, _MISSED, _NEUTRAL, _INK, _GRID = "#3b5bdb", "#f08c00", "#868e96", "#212529", "#dee2e6"
 _ROW: Final = 0.235  # inches
 _FRAME: Final = 0.95  # inches of a panel besides its rows
 
@@ -53,16 +53,13 @@ class _Panel:
 
 def draw(content: dict[str, Any], path: Path) -> None:
     """Bars of everything that has a limit, one panel per group, and how the p-step grows with the edges."""
-    # Figures made without pyplot need no display and leave no global state behind.
-    from matplotlib.figure import Figure
-
     panels = _panels(content["results"])
     curves = [result for result in content["results"] if result["group"] == "scaling" and result["facts"]["points"]]
     columns = _columns(panels)
     upper = max((sum(panel.height for panel in column) for column in columns), default=0.0)
     heights = [height for height in (upper, 3.6 * len(curves)) if height]
-    figure = Figure(figsize=(15.5, max(sum(heights), 1.0) + 1.0), dpi=130, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.06)  # type: ignore[union-attr, call-arg]
+    figure = new_figure(15.5, max(sum(heights), 1.0) + 1.0)
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.06)
     figure.suptitle(_headline(content), fontsize=11, x=0.01, ha="left")
     parts: Any = figure.subfigures(max(len(heights), 1), 1, height_ratios=heights or None, squeeze=False)[:, 0]
     if columns:
@@ -134,7 +131,7 @@ def _bars(ax: Axes, panel: _Panel) -> None:
     places = np.arange(len(rows))[::-1]
     values = np.array([row.value for row in rows])
     shown = np.array([[row.value, row.upper, row.limit or 0.0] for row in rows])
-    colors = [{True: _MET, False: _MISSED, None: _NEUTRAL}[row.met] for row in rows]
+    colors = [{True: MAIN, False: ACCENT, None: NEUTRAL}[row.met] for row in rows]
     logarithmic = shown.max() > 30 * values.min()
     if logarithmic:
         ax.set_xscale("log")
@@ -146,11 +143,11 @@ def _bars(ax: Axes, panel: _Panel) -> None:
         np.maximum(values - [row.lower for row in rows], 0),
         np.maximum([row.upper for row in rows] - values, 0),
     ]
-    ax.errorbar(values, places, xerr=whiskers, fmt="none", ecolor=_INK, elinewidth=0.9, capsize=2)
+    ax.errorbar(values, places, xerr=whiskers, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2)
     for place, row in zip(places, rows, strict=True):
         right = max(row.value, row.upper)
         if row.limit is not None:
-            ax.vlines(row.limit, place - 0.44, place + 0.44, color=_INK, lw=2.2)
+            ax.vlines(row.limit, place - 0.44, place + 0.44, color=INK, lw=2.2)
             # Where the mark would stand in the number, the number stands behind it.
             span = ax.get_xlim()[1]
             near = right < row.limit < (right * 2.2 if logarithmic else right + 0.12 * span)
@@ -162,7 +159,7 @@ def _bars(ax: Axes, panel: _Panel) -> None:
     ax.set_ylim(-0.6, len(rows) - 0.4)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(axis="x", labelsize=8)
-    _finish(ax, panel.title, "x")
+    finish(ax, panel.title, "x")
 
 
 def _scaling(figure: Any, result: dict[str, Any]) -> None:
@@ -176,30 +173,23 @@ def _scaling(figure: Any, result: dict[str, Any]) -> None:
             slope = score["value"]
             level = np.exp(np.mean(np.log(median) - slope * np.log(edges)))
             fitted = f"edges to the power {slope:.2f} (bar: at most {score['limit']:g})"
-            time_ax.plot(edges, level * edges**slope, "--", color=_NEUTRAL, lw=1.2, label=fitted)
+            time_ax.plot(edges, level * edges**slope, "--", color=NEUTRAL, lw=1.2, label=fitted)
     whiskers = [median - lower, upper - median]
-    time_ax.errorbar(edges, median, whiskers, fmt="o", color=_MET, capsize=3, label="measured, with quartiles")
+    time_ax.errorbar(edges, median, whiskers, fmt="o", color=MAIN, capsize=3, label="measured, with quartiles")
     time_ax.set(ylabel="ms per call", xlabel="stored edges")
-    _finish(time_ax, f"scaling: time of a p-step, {result['title']}", "both")
+    finish(time_ax, f"scaling: time of a p-step, {result['title']}", "both")
     told = [point for point in points if point["extra_bytes"]]
     for key, label, style in (
-        ("edge_array_bytes", "an array over edges and channels", {"ls": ":", "color": _NEUTRAL}),
-        ("node_array_bytes", "an array over nodes and channels", {"ls": "--", "color": _NEUTRAL}),
-        ("extra_bytes", "what a call adds", {"marker": "o", "ls": "", "color": _MET}),
+        ("edge_array_bytes", "an array over edges and channels", {"ls": ":", "color": NEUTRAL}),
+        ("node_array_bytes", "an array over nodes and channels", {"ls": "--", "color": NEUTRAL}),
+        ("extra_bytes", "what a call adds", {"marker": "o", "ls": "", "color": MAIN}),
     ):
         memory_ax.plot([point["edges"] for point in told], [point[key] / 1e6 for point in told], label=label, **style)
     memory_ax.set(ylabel="MB", xlabel="stored edges")
-    _finish(memory_ax, "scaling: memory of a p-step at its peak", "both")
+    finish(memory_ax, "scaling: memory of a p-step at its peak", "both")
     for ax in (time_ax, memory_ax):
         ax.set(xscale="log", yscale="log")
         ax.set_xticks(edges, [short_count(point["edges"]) for point in points], fontsize=8)
         ax.minorticks_off()
         ax.tick_params(axis="y", labelsize=8)
         ax.legend(frameon=False, fontsize=8)
-
-
-def _finish(ax: Axes, title: str, grid: Any) -> None:
-    ax.set_title(title, fontsize=9.5, loc="left", fontweight="bold", color=_INK)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis=grid, color=_GRID, lw=0.6)
-    ax.set_axisbelow(True)

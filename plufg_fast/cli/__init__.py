@@ -133,7 +133,9 @@ def bench(
             show_default="generated graphs of their size",
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 2,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of torch.", show_default="as torch has them")
+    ] = None,
     show_groups: Annotated[bool, typer.Option("--list", help="List the groups and exit.")] = False,
 ) -> None:
     """Measure the operators beside torch, PyG, the reference and the released code, on this machine.
@@ -143,6 +145,8 @@ def bench(
     """
     stdout, stderr = consoles()
     with readable(stderr):
+        import torch
+
         from ..bench.cases import Settings
         from ..bench.run import GROUPS, describe, run
 
@@ -150,5 +154,5 @@ def bench(
             for name in GROUPS:
                 stdout.print(f"[bold]{name:<10}[/] {describe(name)}", highlight=False, soft_wrap=True)
             return
-        settings = Settings(quick, rounds or (3 if quick else 30), threads, root)
+        settings = Settings(quick, rounds or (3 if quick else 30), threads or torch.get_num_threads(), root)
         run(settings, out, only or (), stdout, stderr, command=shlex.join(["plufg", *sys.argv[1:]]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ def fail(message: str) -> typer.Exit:
 
 @contextmanager
 def readable(stderr: Console, resumable: bool = False) -> Iterator[None]:
-    """What a user can mend is one line without a traceback; warnings are one line each, said once."""
+    """What a user can mend is one line, without a traceback but on request; warnings are one line each, said once."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         stderr.print(f"[yellow]Warning:[/] {escape(str(message))}", highlight=False)
@@ -39,6 +40,8 @@ def readable(stderr: Console, resumable: bool = False) -> Iterator[None]:
         try:
             yield
         except (ValueError, TypeError, OSError, FloatingPointError, BackendError) as error:
+            if os.environ.get("PLUFG_TRACEBACK") == "1":
+                raise
             raise fail(str(error)) from None
         except KeyboardInterrupt:
             stderr.print("Stopped; the same command goes on from here." if resumable else "Stopped.", highlight=False)

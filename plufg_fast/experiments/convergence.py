@@ -11,20 +11,21 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from .. import ops
+from ..ops.plap.solvers import relative_change
+from ..pictures import CYCLE, INK, finish, new_figure
 from .cells import Cell
-from .report import INK, Report, finish, new_figure
+from .report import Report
 from .sweep import network_path
 from .train import load_checkpoint, load_data
 
 STEPS: Final = 200
-_COLORS: Final = ("#f08c00", "#37b24d", "#3b5bdb", "#a61e4d", "#15aabf", "#868e96", "#212529", "#e8590c")
 
 
 class Trace(NamedTuple):
     """The iteration from the signal that the network smooths, in double precision."""
 
     energy: list[float]  # from step 0
-    residual: list[float]  # relative change of step 1 and on
+    residual: list[float]  # relative change of step 1 and on, of the band that changed most
     taken: int  # steps that the network takes
     undirected: bool
 
@@ -38,13 +39,14 @@ def trace(model: nn.Module, data: Data, steps: int = STEPS) -> Trace:
         x, edges, weight = kept[0]
         g = conv.graph(x, edges, weight)
         y = conv.source(x, g).double()
+        y = y if y.dim() == 3 else y.unsqueeze(1)  # [N, B, C]
         p: float | Tensor = conv.p()
         p = p.double() if isinstance(p, Tensor) else p
         rest = (p, conv.mu, conv.penalty, conv.eps)
         f, energy, residual = y, [float(ops.plap_energy(y, y, g, *rest))], []
         for _ in range(steps):
             after = ops.plap_step(f, y, g, *rest)
-            residual.append(float((after - f).norm() / after.norm()))
+            residual.append(float(relative_change(after, f)))
             f = after
             energy.append(float(ops.plap_energy(f, y, g, *rest)))
     return Trace(energy, residual, conv.warmup + conv.steps, g.is_undirected)
@@ -72,7 +74,7 @@ def write(report: Report, cells: Sequence[Cell], out: Path) -> None:
             for number, cell in enumerate(cell for cell in mine if cell.model == model):
                 # Presets may take one dataset in different ways.
                 found = trace(load_checkpoint(network_path(out, cell.run(0)))[0], load_data(cell.config))
-                _curves(panels[:, column], cell, found, _COLORS[number % len(_COLORS)])
+                _curves(panels[:, column], cell, found, CYCLE[number % len(CYCLE)])
                 rows.append([dataset, cell.label, *_facts(cell, found)])
             panels[1, column].set_xlabel("step", fontsize=8)
             for axes in panels[:, column]:

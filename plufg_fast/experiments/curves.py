@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Final
 
+from ..pictures import COLORS, CYCLE, INK, finish, new_figure
 from .cells import LABELS, OURS, PAPERS_P, Cell, Score
-from .report import COLORS, INK, Report, finish, new_figure
+from .report import Report
 
 NAMES: Final = {"denoise": "features flipped (%)", "mu": "mu", "p": "p"}
-_P_COLORS: Final = ("#f08c00", "#37b24d", "#3b5bdb", "#a61e4d", "#15aabf", "#868e96", "#212529", "#e8590c")
 
 
 def write(report: Report, experiment: str, scores: Mapping[Cell, Score], majority: Mapping[str, float]) -> None:
@@ -58,12 +59,12 @@ def _draw(experiment: str, scores: Mapping[Cell, Score], majority: float) -> Any
         zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True)
     ):
         for number, (label, line) in enumerate(_series(cells, experiment).items()):
-            points = sorted((cell.value or 0.0, result) for cell, result in line.items() if result)
+            points = sorted(((cell.value or 0.0, result) for cell, result in line.items() if result), key=itemgetter(0))
             x = [100 * value if experiment == "denoise" else value for value, _ in points]
             y = [result.mean() for _, result in points]
             spread = [result.std() for _, result in points]
             model = next(iter(line)).model
-            color = _P_COLORS[number % len(_P_COLORS)] if index else COLORS[model]
+            color = CYCLE[number % len(CYCLE)] if index else COLORS[model]
             axes.errorbar(x, y, spread, fmt="o-", ms=3.5, lw=1.4, capsize=2, elinewidth=0.7, color=color, label=label)
         axes.axhline(majority, color=INK, lw=1, ls="--")
         if experiment == "mu":

@@ -15,6 +15,8 @@ from rich.table import Table
 
 from ..data import csbm, homophily, split
 from ..nn.models import build
+from ..pictures import COLORS, INK, NEUTRAL, finish, new_figure
+from .cells import LABELS
 from .train import Result, fit, mean_and_std
 
 # Edges and features tell the classes equally well, the edges by joining what is alike or what is not.
@@ -30,8 +32,6 @@ MODELS: Final[dict[str, dict[str, Any]]] = {
     "gcn": {},
     "mlp": {},
 }
-LABELS: Final = {"pl-ufg2": "pL-UFG2", "gcn": "GCN", "mlp": "MLP"}
-_COLORS: Final = {"pl-ufg2": "#3b5bdb", "gcn": "#f08c00", "mlp": "#868e96"}
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,7 @@ def _draw(cells: list[Cell], path: Path) -> None:
     """Bars of test accuracy, and beside them how the validation accuracy grew on either graph."""
     import numpy as np
 
-    # Figures made without pyplot need no display and leave no global state behind.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12.5, 4.4), dpi=150, layout="constrained")
+    figure = new_figure(12.5, 4.4)
     bars, *curves = figure.subplots(1, 1 + len(GRAPHS), width_ratios=[1.25] + [1.0] * len(GRAPHS))
     width = 0.8 / len(MODELS)
     for index, name in enumerate(MODELS):
@@ -143,31 +140,28 @@ def _draw(cells: list[Cell], path: Path) -> None:
             width * 0.92,
             yerr=[std for _, std in stats],
             label=LABELS[name],
-            color=_COLORS[name],
-            error_kw={"ecolor": "#212529", "elinewidth": 1.2, "capsize": 3},
+            color=COLORS[name],
+            error_kw={"ecolor": INK, "elinewidth": 1.2, "capsize": 3},
         )
         for x, (mean, std) in zip(place, stats, strict=True):
-            bars.text(x, mean + std + 1.8, f"{mean:.1f}", ha="center", fontsize=9, color="#212529")
+            bars.text(x, mean + std + 1.8, f"{mean:.1f}", ha="center", fontsize=9, color=INK)
         for axes, cell in zip(curves, mine, strict=True):
             history = 100 * np.array([r.val_accuracies for r in cell.results])
             epochs = np.arange(1, history.shape[1] + 1)
-            axes.fill_between(epochs, history.min(axis=0), history.max(axis=0), color=_COLORS[name], alpha=0.15, lw=0)
-            axes.plot(epochs, history.mean(axis=0), color=_COLORS[name], lw=1.8, label=LABELS[name])
-    bars.axhline(50, color="#868e96", lw=1, ls="--", zorder=3)
-    bars.text(0.5, 51.5, "chance", ha="center", fontsize=8, color="#495057")
+            axes.fill_between(epochs, history.min(axis=0), history.max(axis=0), color=COLORS[name], alpha=0.15, lw=0)
+            axes.plot(epochs, history.mean(axis=0), color=COLORS[name], lw=1.8, label=LABELS[name])
+    bars.axhline(50, color=NEUTRAL, lw=1, ls="--", zorder=3)
+    bars.text(0.5, 51.5, "chance", ha="center", fontsize=8, color=INK)
     ticks = [f"{cell.graph}\n{cell.homophily:.0%} of edges\nwithin a class" for cell in cells[:: len(MODELS)]]
     bars.set_xticks(range(len(GRAPHS)), ticks)
     bars.set(xlim=(-0.5, len(GRAPHS) - 0.5), ylim=(0, 115), yticks=range(0, 101, 20))
-    bars.set(ylabel="test accuracy (%)", title="Accuracy, mean ± standard deviation")
+    bars.set_ylabel("test accuracy (%)")
+    finish(bars, "Accuracy, mean ± standard deviation")
     bars.legend(frameon=False, ncols=len(MODELS), loc="upper center", columnspacing=1.2, handlelength=1.2)
     for axes, graph in zip(curves, GRAPHS, strict=True):
-        axes.set(ylim=(45, 100), xlabel="epoch", title=f"Training on the {graph} graph")
+        axes.set(ylim=(45, 100), xlabel="epoch")
+        finish(axes, f"Training on the {graph} graph")
         axes.margins(x=0.01)
     curves[0].set_ylabel("validation accuracy (%), mean and range")
-    for axes in (bars, *curves):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="#dee2e6", lw=0.6)
-        axes.set_axisbelow(True)
-        axes.title.set_fontsize(11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

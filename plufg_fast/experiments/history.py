@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from ..pictures import COLORS, INK, finish, new_figure
 from .cells import LABELS
 from .records import Records
-from .report import COLORS, INK, finish, new_figure
 
 # Of a whole table only the networks that do best on the validation nodes are drawn epoch by epoch.
 MOST_LINES: Final = 8
@@ -40,7 +40,9 @@ def draw(results: str | Path, out: str | Path | None = None) -> list[Path]:
     graphs: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for entry in entries:
         config = entry["config"]
-        name = "-".join([config["dataset"], config["split"], *_traits(config["data_options"])])
+        # What differs from run to run of one network on one graph, the draw of the noise, tells no graphs apart.
+        options = {key: value for key, value in config["data_options"].items() if key != "noise_seed"}
+        name = "-".join([config["dataset"], config["split"], *_traits(options)])
         graphs.setdefault(name, {}).setdefault(labels[_identity(config)], []).append(entry)
     written = []
     for name, rows in graphs.items():
@@ -77,8 +79,8 @@ def _identity(config: Mapping[str, Any]) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("lr", "schedule", "weight_decay", "hidden_channels")
-    return {**{name: config[name] for name in names}, **config["model_options"]}
+    names = ("epochs", "patience", "lr", "schedule", "weight_decay", "hidden_channels")
+    return {**{name: config[name] for name in names}, **config["split_options"], **config["model_options"]}
 
 
 def _figure(name: str, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:

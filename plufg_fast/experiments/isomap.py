@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from ..pictures import finish, new_figure
 from .cells import Cell
 from .records import key_of
-from .report import Report, finish, new_figure
+from .report import Report
 from .sweep import Run, network_path
 from .train import load_checkpoint, load_data, save
 

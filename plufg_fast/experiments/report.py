@@ -4,27 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-COLORS: Final = {
-    "mlp": "#868e96",
-    "gcn": "#f08c00",
-    "sgc": "#e8590c",
-    "gat": "#ffd43b",
-    "jknet": "#a61e4d",
-    "appnp": "#37b24d",
-    "gprgnn": "#0ca678",
-    "ufg": "#15aabf",
-    "pgnn": "#9c36b5",
-    "pl-ufg1": "#1c7ed6",
-    "pl-ufg2": "#3b5bdb",
-    "pl-fufg": "#0b2f8a",
-}
-INK, GRID, PAPER = "#212529", "#dee2e6", "#f08c00"
 
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -89,20 +72,3 @@ class Report:
         body = MarkdownIt("commonmark").enable("table").render(markdown)
         path.with_suffix(".html").write_text(_PAGE.format(title=self.title, body=body), encoding="utf-8")
         return path
-
-
-def new_figure(width: float, height: float) -> Any:
-    """A figure in the style of all reports."""
-    # Figures made without pyplot need no display and leave no global state behind.
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), dpi=130, layout="constrained")
-
-
-def finish(axes: Axes, title: str, grid: Any = "y") -> None:
-    """Give a panel its title and the style of all reports."""
-    axes.set_title(title, fontsize=9.5, loc="left", fontweight="bold", color=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, color=GRID, lw=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8)

@@ -75,30 +75,34 @@ def plan(
         raise ValueError("reproduce: p varies p itself: expected values, not ps")
     if values is not None and experiment not in _VARIED:
         raise ValueError(f"reproduce: values are for the curves {', '.join(_VARIED)}, got some for {experiment}")
-    datasets, models, ps = datasets or kind.datasets, models or kind.models, ps or kind.ps
-    values = values or kind.values
+    # What is given twice is meant once.
+    datasets, models, ps = (
+        list(dict.fromkeys(given or usual or ()))
+        for given, usual in ((datasets, kind.datasets), (models, kind.models), (ps, kind.ps))
+    )
+    values = list(dict.fromkeys(values or kind.values or ()))
     if experiment in ("mu", "p", "isomap", "convergence"):
         fitting = ("pgnn", *OURS) if experiment in ("mu", "p") else OURS
         others = [model for model in models if model not in fitting]
         if others:
             raise ValueError(f"reproduce: {experiment} is for {', '.join(fitting)}, got {', '.join(others)}")
-    if experiment == "denoise" and not all(0.0 <= value <= 1.0 for value in values or ()):
-        raise ValueError(f"reproduce: denoise flips shares from 0 to 1 of the features, got {[*(values or ())]}")
+    if experiment == "denoise" and not all(0.0 <= value <= 1.0 for value in values):
+        raise ValueError(f"reproduce: denoise flips shares from 0 to 1 of the features, got {values}")
     if experiment == "denoise" and "csbm" in datasets:
         raise ValueError("reproduce: denoise flips binary features, got csbm, whose are not")
     changes |= {"runs": kind.runs if runs is None else runs}
     if changes["runs"] < 1:
         raise ValueError(f"reproduce: expected runs >= 1, got {runs}")
     if experiment == "p":
-        cells = make_cells(datasets, models, [f"{value:g}" for value in values or ()], use_presets, **changes)
+        cells = make_cells(datasets, models, [f"{value:g}" for value in values], use_presets, **changes)
         return [replace(cell, value=float(cell.p)) for cell in cells]
     cells = make_cells(datasets, models, ps, use_presets, **changes)
     if experiment == "denoise":
         # By graph and noise, so that a noisy graph is made once for all networks.
         return [
             _at(cell, rate, data_options={**cell.config.data_options, "noise": rate} if rate else None)
-            for dataset in dict.fromkeys(datasets)
-            for rate in values or ()
+            for dataset in datasets
+            for rate in values
             for cell in cells
             if cell.dataset == dataset
         ]

@@ -251,7 +251,7 @@ def _graph_key(config: TrainConfig) -> str:
 
 def _graph_of(config: TrainConfig) -> Data:
     # A generated graph follows the seed.
-    seed = config.seed if config.dataset.lower() == "csbm" else 0
+    seed = config.seed if config.dataset == "csbm" else 0
     return _graph(config.dataset, json.dumps(config.data_options, sort_keys=True), seed, config.root)
 
 

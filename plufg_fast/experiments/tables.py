@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ..pictures import ACCENT, COLORS, GRID, INK, finish, new_figure
 from .cells import LABELS, OURS, Cell, Score, best_printed, printed
-from .report import COLORS, GRID, INK, PAPER, Report, finish, new_figure
+from .report import Report
 
 RIVALS: Final = ("gcn", "gat", "appnp", "gprgnn", "pgnn", "ufg")
 """The baselines that our networks are held against."""
@@ -131,7 +132,7 @@ def _draw(scores: Mapping[Cell, Score], majority: float) -> Any:
         paper = printed(cell)
         if paper is not None:
             axes.errorbar(
-                paper[0], place - 0.28, xerr=paper[1], fmt="|", ms=7, mew=2, color=PAPER, elinewidth=0.7, alpha=0.8
+                paper[0], place - 0.28, xerr=paper[1], fmt="|", ms=7, mew=2, color=ACCENT, elinewidth=0.7, alpha=0.8
             )
     axes.axvline(majority, color=INK, lw=1, ls="--")
     axes.set_yticks(list(places), [cell.label for cell, _ in shown])

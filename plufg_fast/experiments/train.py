@@ -90,6 +90,11 @@ class TrainConfig:
     split_options: dict[str, Any] = field(default_factory=dict)
     root: str | None = None
 
+    def __post_init__(self) -> None:
+        # Names may be given in any case; runs are kept and found by them.
+        for name in ("dataset", "model", "split", "schedule"):
+            object.__setattr__(self, name, getattr(self, name).lower())
+
 
 def fit(
     model: nn.Module,
@@ -394,7 +399,7 @@ def keep(
 
 def load_data(config: TrainConfig) -> Data:
     """The graph of a configuration."""
-    if config.dataset.lower() == "csbm":
+    if config.dataset == "csbm":
         return csbm(**{"seed": config.seed, **config.data_options})
     return load(config.dataset, config.root, **config.data_options)
 
@@ -408,7 +413,7 @@ def run_key(config: TrainConfig, run: int) -> str:
     """The key of a run in `Records`: equal for runs that differ in nothing but where the data lie."""
     identity = asdict(config)
     del identity["runs"], identity["root"]
-    if config.dataset.lower() == "csbm":
+    if config.dataset == "csbm":
         identity["data_options"] = {"seed": config.seed, **config.data_options}
     if config.split_options.get("cross_validate"):
         identity["fold"] = [config.seed, run]

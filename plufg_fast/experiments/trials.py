@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..pictures import ACCENT, MAIN, NEUTRAL, finish, new_figure
 from .train import TrainConfig
 
 if TYPE_CHECKING:
@@ -82,15 +83,12 @@ def _distribution(optuna: Any, values: list[Any]) -> Any:
 
 def draw(trials: Sequence[Trial], path: Path, title: str) -> None:
     """The course of the search, what mattered in it, and the accuracy over every name that varied."""
-    # Figures made without pyplot need no display and leave no global state behind.
-    from matplotlib.figure import Figure
-
     complete = [trial for trial in trials if trial.state == "complete"]
     weights = importances(trials)
     names = [*weights, *(name for name in (trials[0].params if trials else {}) if name not in weights)]
     columns = 5
     rows = math.ceil(len(names) / columns)
-    figure = Figure(figsize=(15, 3.4 + 2.6 * rows), dpi=130, layout="constrained")
+    figure = new_figure(15, 3.4 + 2.6 * rows)
     figure.suptitle(title, fontsize=11, x=0.01, ha="left")
     # Parts of their own: the names beside the bars must not push the slices apart.
     parts = figure.subfigures(2 if rows else 1, 1, height_ratios=[3.4, 2.6 * rows] if rows else None, squeeze=False)
@@ -108,16 +106,13 @@ def draw(trials: Sequence[Trial], path: Path, title: str) -> None:
     figure.savefig(path)
 
 
-_POINT, _BEST, _PRUNED, _GRID = "#3b5bdb", "#f08c00", "#adb5bd", "#dee2e6"
-
-
 def _draw_course(axes: Axes, trials: Sequence[Trial]) -> None:
     best, line = 0.0, []
     for trial in trials:
         if trial.state == "complete":
             best = max(best, trial.val_accuracy or 0.0)
         line.append(100 * best if best else math.nan)
-    for state, color in (("complete", _POINT), ("pruned", _PRUNED)):
+    for state, color in (("complete", MAIN), ("pruned", NEUTRAL)):
         mine = [trial for trial in trials if trial.state == state and trial.val_accuracy is not None]
         axes.plot(
             [trial.number for trial in mine],
@@ -126,17 +121,17 @@ def _draw_course(axes: Axes, trials: Sequence[Trial]) -> None:
             color=color,
             label=state,
         )
-    axes.step([trial.number for trial in trials], line, where="post", color=_BEST, label="best so far")
-    axes.set(xlabel="trial", ylabel="validation accuracy (%)", title="Course")
+    axes.step([trial.number for trial in trials], line, where="post", color=ACCENT, label="best so far")
+    axes.set(xlabel="trial", ylabel="validation accuracy (%)")
     axes.legend(frameon=False, fontsize=8)
-    _plain(axes)
+    finish(axes, "Course")
 
 
 def _draw_importance(axes: Axes, weights: Mapping[str, float]) -> None:
     names = [*weights][::-1]
-    axes.barh(names, [weights[name] for name in names], color=_POINT)
-    axes.set(title="Importance" if names else "Importance: too few trials to tell", xlim=(0, None))
-    _plain(axes)
+    axes.barh(names, [weights[name] for name in names], color=MAIN)
+    axes.set_xlim(0, None)
+    finish(axes, "Importance" if names else "Importance: too few trials to tell", "x")
 
 
 def _draw_slice(axes: Axes, name: str, complete: Sequence[Trial]) -> None:
@@ -148,20 +143,12 @@ def _draw_slice(axes: Axes, name: str, complete: Sequence[Trial]) -> None:
         axes.set_xticks(range(len(labels)), labels)
     elif values and min(values) > 0 and max(values) / min(values) > 20:
         axes.set_xscale("log")
-    axes.plot(values, heights, ".", color=_POINT, alpha=0.7)
+    axes.plot(values, heights, ".", color=MAIN, alpha=0.7)
     best = best_of(complete)
     if best is not None:
         index = complete.index(best)
-        axes.plot(values[index], heights[index], "o", color=_BEST)
-    axes.set_xlabel(name)
-    _plain(axes)
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color=_GRID, lw=0.6)
-    axes.set_axisbelow(True)
-    axes.title.set_fontsize(10)
+        axes.plot(values[index], heights[index], "o", color=ACCENT)
+    finish(axes, name)
 
 
 def write_table(trials: Sequence[Trial], path: Path) -> None:

@@ -21,8 +21,9 @@ from torch_geometric.nn import GATConv, JumpingKnowledge
 
 from .. import checks
 from ..graph import Graph, expand_rows
-from ..ops.cheb import laplacian, stepper, working_type
+from ..ops.cheb import laplacian, stepper
 from ..ops.cheb.reference import Laplacian, Step
+from ..ops.sums import working_type
 from .conv import PLaplacianConv, PLUFGConv, UFGConv
 from .conv.base import GraphLayer
 from .sparse import InputLinear, dropout
@@ -44,8 +45,10 @@ class _Network(nn.Module, ABC):
         self.dropout = dropout
 
     def _check_share(self, name: str, value: float) -> None:
+        where = type(self).__name__
+        checks.number(where, name, value)
         if not 0.0 <= value < 1.0:
-            raise ValueError(f"{type(self).__name__}: expected {name} in [0, 1), got {value}")
+            raise checks.wrong_value(where, name, "at least 0 and below 1", value)
 
     @abstractmethod
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
@@ -128,8 +131,9 @@ class _GCNLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Draw all parameters anew and forget the cached graph."""
         self.lin.reset_parameters()
+        self.smoothing.reset_parameters()
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
@@ -328,6 +332,7 @@ class SGC(_Network):
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
         self.lin = InputLinear(in_channels, out_channels, bias=False)
         self.smoothing = _Smoothing()
+        checks.count("SGC", "K", K)
         self.K = K
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
@@ -368,8 +373,9 @@ class GAT(_Network):
         heads: int = 8,
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
-        if heads < 1 or hidden_channels % heads:
-            raise ValueError(f"GAT: expected hidden_channels a multiple of heads, got {hidden_channels}, {heads}")
+        checks.count("GAT", "heads", heads, least=1)
+        if hidden_channels % heads:
+            raise checks.wrong_value("GAT", "hidden_channels", f"a multiple of the {heads} heads", hidden_channels)
         self.heads = heads
         self.conv1 = GATConv(in_channels, hidden_channels // heads, heads=heads, dropout=dropout)
         self.conv1.lin = InputLinear(in_channels, hidden_channels, bias=False, weight_initializer="glorot")
@@ -408,8 +414,8 @@ class JKNet(_Network):
         jump: str = "cat",
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
-        if layers < 1 or jump not in ("cat", "max"):
-            raise ValueError(f"JKNet: expected layers >= 1 and jump 'cat' or 'max', got {layers}, {jump!r}")
+        checks.count("JKNet", "layers", layers, least=1)
+        checks.one_of("JKNet", "jump", jump, ("cat", "max"))
         widths = [in_channels] + [hidden_channels] * layers
         self.convs = nn.ModuleList(_GCNLayer(a, b) for a, b in pairwise(widths))
         self.jump = JumpingKnowledge(jump)
@@ -522,8 +528,10 @@ class GPRGNN(MLP):
 
 
 def _check_walk(where: str, K: int, alpha: float) -> None:
-    if K < 0 or not 0.0 <= alpha <= 1.0:
-        raise ValueError(f"{where}: expected K >= 0 and alpha in [0, 1], got {K}, {alpha}")
+    checks.count(where, "K", K)
+    checks.number(where, "alpha", alpha)
+    if not 0.0 <= alpha <= 1.0:
+        raise checks.wrong_value(where, "alpha", "from 0 to 1", alpha)
 
 
 def _edge_index(graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
@@ -531,9 +539,9 @@ def _edge_index(graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
     if not isinstance(graph, Graph):
         return graph
     if edge_weight is not None:
-        raise ValueError("forward: expected edge_weight None beside a Graph, which holds its own weights")
+        raise ValueError("forward: edge_weight must be None beside a Graph, which holds its own weights")
     if graph.flow != "source_to_target":
-        raise ValueError(f"forward: expected a Graph of flow 'source_to_target', got {graph.flow!r}")
+        raise checks.wrong_value("forward", "the flow of a Graph", "'source_to_target'", graph.flow)
     return graph.edge_index
 
 

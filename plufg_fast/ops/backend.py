@@ -75,36 +75,62 @@ class BackendError(RuntimeError):
     """A backend was asked for by name and cannot serve."""
 
 
-def _has_tangent(values: tuple[Any, ...]) -> bool:
-    """Whether forward-mode differentiation passes through any of these."""
+def _without_rule(values: tuple[Any, ...]) -> str | None:
+    """What is done with these values that no kernel has a rule for, or None."""
     if torch.compiler.is_compiling():
-        return False
+        return None
+    if torch._C._are_functorch_transforms_active():
+        return "the transforms of torch.func"
     unpack: Any = forward_ad.unpack_dual
-    return any(isinstance(t, Tensor) and unpack(t).tangent is not None for t in values)
+    # torch would take the tangents of their results for zero.
+    forward = any(isinstance(t, Tensor) and unpack(t).tangent is not None for t in values)
+    return "forward-mode derivatives" if forward else None
+
+
+# The GPU as (major, minor), once it was asked.
+_GPU: Final[list[tuple[int, int]]] = []
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _too_old_gpu() -> str | None:
+    """Why this GPU cannot run the compiled CUDA kernels, or None; it is not asked before CUDA is in use."""
+    if not _GPU:
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            return None
+        _GPU.append(torch.cuda.get_device_capability())
+    archs, (major, minor) = extension.cuda_archs(), _GPU[0]
+    if not archs or 10 * major + minor >= min(int(arch.rstrip("af")) for arch in archs):
+        return None
+    return f"its CUDA kernels are for sm_{', sm_'.join(archs)}, this GPU is sm_{major}{minor} (PLUFG_CUDA_ARCHS)"
+
+
+def _obstacle(backend: str, family: str, device: str) -> str | None:
+    """Why `backend` cannot serve `family` on `device`, or None if it can."""
+    if backend == "reference":
+        return None
+    found = _OBSTACLE.get((backend, family, device), f"it does not support {device} tensors")
+    return _too_old_gpu() if found is None and (backend, device) == ("cpp", "cuda") else found
 
 
 def choose(where: str, family: str, backend: str, device: str, *values: Any) -> str:
     """The backend for an operator of `family` on a device type, of which `values` may be differentiated.
 
-    Kernels know no forward mode, and torch would take their tangents for zero.
+    Kernels know reverse mode, as `Tensor.backward` and `torch.autograd` use it, and nothing else.
     """
-    if backend != "reference" and _has_tangent(values):
+    missing = None if backend == "reference" else _without_rule(values)
+    if missing is not None:
         if backend == "auto":
             return "reference"
-        raise BackendError(f"{where}: backend {backend!r} cannot serve: its kernels have no forward-mode derivatives")
+        check_name(where, backend)
+        raise BackendError(f"{where}: backend {backend!r} cannot serve: its kernels have no rules for {missing}")
     if backend == "auto":
         for candidate in _ORDER:
             # Nobody wants the interpreter who did not ask for it.
             interpreted = (candidate, device) == ("triton", "cpu")
-            if not interpreted and _OBSTACLE.get((candidate, family, device), "unknown device") is None:
+            if not interpreted and _obstacle(candidate, family, device) is None:
                 return candidate
-        return "reference"
     check_name(where, backend)
-    obstacle = (
-        None
-        if backend == "reference"
-        else _OBSTACLE.get((backend, family, device), f"it does not support {device} tensors")
-    )
+    obstacle = _obstacle(backend, family, device)
     if obstacle is not None:
         raise BackendError(f"{where}: backend {backend!r} cannot serve: {obstacle}")
     return backend
@@ -113,6 +139,6 @@ def choose(where: str, family: str, backend: str, device: str, *values: Any) -> 
 def available() -> dict[str, dict[str, list[str]]]:
     """The families of operators that each backend serves, by device."""
     return {
-        backend: {d: [f for f in _KERNEL if _OBSTACLE[backend, f, d] is None] for d in _DEVICES}
+        backend: {d: [f for f in _KERNEL if _obstacle(backend, f, d) is None] for d in _DEVICES}
         for backend in reversed(_ORDER)
     }

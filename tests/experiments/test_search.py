@@ -87,7 +87,7 @@ def test_a_search_begins_with_the_configuration_itself(tmp_path):
     assert (first["dropout"], first["steps"], first["degree"], first["hidden_channels"]) == (0.5, 4, 3, 32)
     assert first["lr"] == 0.05, "the end of the range that is nearest"
     assert first["p.0"] == 2.0
-    assert (first["undirected"], first["theta"]) == (True, "band")
+    assert (first["undirected"], first["theta"]) == (False, "band")
     found = search.search(replace(CONFIG, lr=0.02), SPACE, tmp_path, trials=2)
     assert found[0].params == {"lr": 0.02, "hidden_channels": 8, "dropout": 0.5}, "8 channels are nearest to 32"
     assert found[1].params != found[0].params

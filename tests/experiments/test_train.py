@@ -255,6 +255,12 @@ def test_another_configuration_is_another_run(tmp_path, monkeypatch, change):
     assert fitted == [0, 0]
 
 
+def test_names_in_capitals_make_no_other_run():
+    loud = TrainConfig(dataset="CSBM", model="PL-UFG2", split="Random", schedule="Constant")
+    assert loud == TrainConfig()
+    assert run_key(loud, 0) == run_key(TrainConfig(), 0)
+
+
 def test_another_fold_is_another_run():
     # Not a generated graph, which would be another one for another seed.
     whole = replace(SMALL, dataset="texas", data_options={})

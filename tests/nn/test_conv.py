@@ -446,3 +446,20 @@ class TestLife:
         step = torch.compile(pf.ops.plap_step, fullgraph=True, backend="aot_eager")
         for p, mu in ((1.5, 1.0), (1.6, 1.2), (1.7, 2)):
             torch.testing.assert_close(step(x, x, g, p, mu), pf.ops.plap_step(x, x, g, p, mu))
+
+
+@pytest.mark.parametrize(
+    "layer", [PLUFGConv(2, 3, theta="band"), UFGConv(2, 3, theta="band"), PLaplacianConv(2, 3, 2, 1.5, 1.0)]
+)
+def test_transforms_of_torch_func_give_what_backward_gives(layer: torch.nn.Module) -> None:
+    layer, g = layer.double(), graphs.graph("weighted", num_nodes=7)
+    x = torch.randn(7, 2, dtype=torch.float64, requires_grad=True)
+
+    def loss(x: Tensor) -> Tensor:
+        return layer(x, g).square().sum()
+
+    expected = torch.autograd.grad(loss(x), x)[0]
+    torch.testing.assert_close(torch.func.grad(loss)(x.detach()), expected)
+    torch.testing.assert_close(torch.func.jacrev(loss)(x.detach()), expected)
+    many = torch.stack((x.detach(), 2 * x.detach()))
+    torch.testing.assert_close(torch.vmap(loss)(many), torch.stack([loss(x) for x in many]))

@@ -10,6 +10,7 @@ from torch_geometric.utils import coalesce
 import plufg_fast as pf
 from plufg_fast.data import csbm, split
 from plufg_fast.experiments.train import fit
+from plufg_fast.nn.conv.base import GraphLayer
 from plufg_fast.nn.models import MODELS, Dims, build, option_names
 
 BASELINES = ("mlp", "gcn", "sgc", "gat", "jknet", "appnp", "gprgnn")
@@ -302,8 +303,20 @@ def test_unknown_names_are_answered_with_the_known_ones():
         ("jknet", {"jump": "sum"}),
         ("gprgnn", {"alpha": 2.0}),
         ("appnp", {"K": -1}),
+        ("sgc", {"K": -3}),
     ],
 )
 def test_bad_options_are_refused(name, bad):
-    with pytest.raises(ValueError, match=r"expected|must be"):
+    with pytest.raises(ValueError, match=f"{'hidden_channels' if 'heads' in bad else next(iter(bad))} must be"):
         build(name, Dims(5, 3), hidden_channels=8, **bad)
+
+
+@pytest.mark.parametrize("name", ["gcn", "sgc", "jknet", "appnp", "gprgnn", "pl-ufg2", "ufg", "pgnn"])
+def test_resetting_forgets_the_cached_graph(name, graph):
+    model = make(name)
+    model(*graph)
+    caches = [module._cache for module in model.modules() if isinstance(module, GraphLayer)]
+    assert caches
+    assert all(cache._last is not None for cache in caches)
+    model.reset_parameters()
+    assert all(cache._last is None for cache in caches)

@@ -199,5 +199,5 @@ def test_forward_mode_is_right_or_refused() -> None:
     # Linear in the signal.
     torch.testing.assert_close(tangent, ops.cheb_analysis(x[1], g, coeffs))
     if "cheb" in backend.available()["cpp"]["cpu"]:
-        with pytest.raises(backend.BackendError, match="no forward-mode derivatives"):
+        with pytest.raises(backend.BackendError, match=r"no rules for the transforms of torch\.func"):
             torch.func.jvp(lambda x: ops.cheb_analysis(x, g, coeffs, backend="cpp"), (x[0],), (x[1],))

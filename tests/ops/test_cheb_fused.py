@@ -178,6 +178,23 @@ def test_compiled_graph_equals_eager(backend: str, scales: tuple[float, ...]) ->
         torch.testing.assert_close(*grads)
 
 
+@pytest.mark.parametrize("filters", [1, 2])
+def test_gradients_of_the_weights_are_the_same_bits_for_any_number_of_threads(filters: int) -> None:
+    num_nodes = 40001
+    ring = torch.arange(num_nodes)
+    g = Graph(torch.stack((ring, ring.roll(1))), num_nodes)
+    x = torch.randn(num_nodes, 3, generator=torch.Generator().manual_seed(0))
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            c = torch.full((filters, 4), 0.3, requires_grad=True)
+            found += torch.autograd.grad(ops.cheb_analysis(x, g, c, backend="cpp").square().sum(), c)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*found)
+
+
 def test_public_functions_use_the_fused_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     g, c = graphs.graph("weighted"), torch.randn(2, 4, dtype=torch.float64)
     x, z = torch.randn(11, 2, 3, dtype=torch.float64), torch.randn(11, 2, 2, 3, dtype=torch.float64)

@@ -178,7 +178,7 @@ def test_forward_mode_is_right_or_refused(call: str, plap_backend: str) -> None:
     expected = (value(y + h * along) - value(y - h * along)) / (2 * h)
     torch.testing.assert_close(tangent, expected, rtol=1e-6, atol=1e-8)
     if plap_backend != "reference":
-        with pytest.raises(BackendError, match="no forward-mode derivatives"):
+        with pytest.raises(BackendError, match=r"no rules for the transforms of torch\.func"):
             torch.func.jvp(lambda y: value(y, backend=plap_backend), (y,), (along,))
 
 

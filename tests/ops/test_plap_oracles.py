@@ -264,6 +264,18 @@ def test_half_precision_is_storage_only(dtype: torch.dtype) -> None:
     assert torch.equal(half, ops.plap_step(f.float(), y.float(), g, 1.5, 0.7).to(dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_of_edge_gradient_and_divergence_is_storage_only(dtype: torch.dtype) -> None:
+    # In so few bits a sum over 3000 edges would end early, and a weight of 1e-6 would leave its nodes isolated.
+    hub = torch.stack((torch.zeros(3000, dtype=torch.int64), torch.arange(1, 3001)))
+    for g in (Graph(torch.cat((hub, hub.flip(0)), 1)), Graph(hub[:, :1], edge_weight=torch.tensor([1e-6]))):
+        f, u = torch.randn(g.num_nodes, 2).to(dtype), torch.rand(g.num_edges, 2).to(dtype)
+        for run, x in ((ops.edge_gradient, f), (ops.divergence, u)):
+            expected = run(x.float(), g)
+            assert expected.any()
+            assert torch.equal(run(x, g), expected.to(dtype))
+
+
 def test_strided_and_expanded_inputs_are_taken_as_they_are() -> None:
     g = graphs.graph("weighted")
     f, y = signals()

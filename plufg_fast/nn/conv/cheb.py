@@ -13,8 +13,9 @@ from torch_geometric.nn.inits import zeros
 from ... import checks
 from ...graph import Flow, Graph
 from ...ops.backend import Backend
-from ...ops.cheb import chebyshev_recurrence, laplacian, reference, stepper, working_type
+from ...ops.cheb import chebyshev_recurrence, laplacian, reference, stepper
 from ...ops.cheb.reference import Laplacian
+from ...ops.sums import working_type
 from .base import GraphLayer
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from ... import checks, extension
 from ...graph import Graph
 from ..backend import TRITON_MISSING, Backend, choose
+from ..sums import working_type
 from . import reference, register
 from .reference import Laplacian, Recurrence, Step
 
@@ -223,11 +224,6 @@ def _reads_halves(kernels: register.Kernels | None) -> bool:
 def _shifted(recurrence: Recurrence, scale: float) -> Recurrence:
     """The recurrence in L instead of ``Lhat = 2/pi scale L - I``."""
     return [(2 / math.pi * scale * a, b - a, c) for a, b, c in recurrence]
-
-
-def working_type(x: Tensor) -> torch.dtype:
-    """The precision to compute in: half precision is storage, a recurrence needs more."""
-    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
 
 def _check_weights(where: str, name: str, weights: Tensor) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..sums import sum_over_nodes
 from . import reference
 from .reference import Laplacian
 
@@ -89,7 +90,7 @@ class Kernels:
         # In the precision of the weights: terms that are stored in half of it would not do for a recurrence.
         signal = b.flatten(1).to(weights.dtype)
         terms = reference.basis(signal, lambda x, prev, *abc: self.step(x, prev, lap, *abc), triples)
-        return torch.stack([(a * term.view(b.shape)).sum((0, 2)) for term in terms], dim=1)
+        return torch.stack([sum_over_nodes((a * term.view(b.shape)).sum(-1)) for term in terms], dim=1)
 
 
 compiled = Kernels("plufg")

@@ -11,6 +11,7 @@ from ... import checks, extension, penalties
 from ...graph import Graph
 from ...penalties import Penalty
 from ..backend import TRITON_MISSING, Backend, BackendError, check_name, choose
+from ..sums import working_type
 from . import reference, register, solvers
 from .reference import Edges
 
@@ -91,7 +92,7 @@ def plap_solve(
         penalty: name of the penalty, or a `Penalty` with its parameter.
         warmup: steps without gradient (``grad="unroll"``).
         steps: steps with gradient, at least 1.
-        tol: end the steps without gradient once the relative change falls below this.
+        tol: end the steps without gradient once the relative change falls below this; refused where there are none.
         solver: ``"jacobi"``: `plap_step`. ``"irls"``: freeze M, solve the linear system by conjugate gradients,
             weigh anew; few and expensive steps, undirected graphs only, the choice for p near 1.
         grad: ``"unroll"``: through the last ``steps`` steps. ``"implicit"``: of the fixed point, in memory
@@ -166,7 +167,8 @@ def edge_gradient(f: Tensor, g: Graph, backend: Backend = "auto") -> Tensor:
     """
     _reference_serves("edge_gradient", backend)
     _check_rows("edge_gradient", "f", f, g, "num_nodes")
-    return reference.edge_gradient(f, _edges(g, f.dtype))
+    work = working_type(f)
+    return reference.edge_gradient(f.to(work), _edges(g, work)).to(f.dtype)
 
 
 def divergence(u: Tensor, g: Graph, backend: Backend = "auto") -> Tensor:
@@ -184,7 +186,8 @@ def divergence(u: Tensor, g: Graph, backend: Backend = "auto") -> Tensor:
     """
     _reference_serves("divergence", backend)
     _check_rows("divergence", "u", u, g, "num_edges")
-    return reference.divergence(u, _edges(g, u.dtype))
+    work = working_type(u)
+    return reference.divergence(u.to(work), _edges(g, work)).to(u.dtype)
 
 
 def check_solver(
@@ -202,6 +205,8 @@ def check_solver(
     checks.count(where, "steps", steps, least=1)
     if tol is not None:
         checks.number(where, "tol", tol, above=0.0)
+        if grad == "unroll" and warmup == 0:
+            raise checks.wrong_value(where, "tol", "None where no step is without gradient (grad='unroll')", tol)
     checks.one_of(where, "solver", solver, ("jacobi", "irls"))
     checks.one_of(where, "grad", grad, ("unroll", "implicit"))
     checks.one_of(where, "mode", mode, ("paper", "released", "pgnn"))
@@ -240,8 +245,7 @@ class _Call:
         self.penalty = penalties.resolve(where, penalty)
         self.mode, self.solver = mode, solver
         self.serving = _serving(where, backend, g.device.type, mode, solver, (*signals, y, p, mu))
-        # Half precision is storage; sums over many edges need more.
-        self.work = torch.float32 if y.dtype in (torch.float16, torch.bfloat16) else y.dtype
+        self.work = working_type(y)
         # Kernels read and write 16 bits themselves, on the CPU bfloat16; a fixed point is not to be had in so few.
         on_cpu = (self.serving, g.device.type) == ("cpp", "cpu")
         half = (torch.bfloat16,) if on_cpu else (torch.bfloat16, torch.float16)

@@ -6,13 +6,12 @@ The compiled ones are ``plufg::plap_*``, those in Triton ``plufg_triton::plap_*`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
-# Rows times bands that torch sums in one thread.
-_ONE_THREAD: Final = 2**14
+from ..sums import sum_over_nodes
 
 
 def attach(namespace: str) -> None:
@@ -118,19 +117,9 @@ def step_gradients(
     df = dy = dp = dmu = None
     if wanted[0] or wanted[2]:
         df, rows = step_backward(grad, f, out, a, norm, *fixed, wanted[2])
-        dp = _sum_over_nodes(rows) if wanted[2] else None
+        dp = sum_over_nodes(rows) if wanted[2] else None
     if wanted[1]:
         dy = ((2 * mu * a).unsqueeze(-1) * grad).to(y.dtype)
     if wanted[3]:
-        dmu = 2 * _sum_over_nodes(a * (grad.to(a.dtype) * (y.to(a.dtype) - out)).sum(-1))
+        dmu = 2 * sum_over_nodes(a * (grad.to(a.dtype) * (y.to(a.dtype) - out)).sum(-1))
     return [df, dy, dp, dmu]
-
-
-def _sum_over_nodes(rows: Tensor) -> Tensor:
-    """``rows.sum(0)``, in an order that does not depend on the number of threads."""
-    while rows.numel() > _ONE_THREAD and rows.size(0) > 1:
-        half = rows.size(0) // 2
-        # A row in the middle, if there is one, waits for the next round.
-        rest = rows[half : rows.size(0) - half]
-        rows = torch.cat((rows[:half] + rows[-half:], rest))
-    return rows.sum(0)
