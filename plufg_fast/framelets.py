@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from . import checks, ops
-from .graph import Graph, expand_rows
+from .graph import Graph, expand_rows, in_transform
 from .ops.backend import Backend, check_name
 from .ops.sums import working_type
 
@@ -272,7 +272,7 @@ class Framelet:
         """`coeffs` where a signal is and as it is computed with, copied there once."""
         key = like.device, working_type(like)
         # What a compiler traces is no tensor to keep.
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or in_transform():
             return self.coeffs.to(*key)
         if key not in self._kept:
             with torch.inference_mode(False):
@@ -292,7 +292,8 @@ class Framelet:
         graph, spectrum = self._last
         if graph is not g:
             spectrum = {}
-            self._last = g, spectrum
+            if not in_transform():
+                self._last = g, spectrum
         if what not in spectrum:
             # Training may follow a first call in inference mode.
             with torch.inference_mode(False):

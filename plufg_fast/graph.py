@@ -193,7 +193,7 @@ class Graph:
     def values(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor, Tensor]:
         """Weights and both inverse square-root degrees in the precision of a signal."""
         # What a compiler traces is no tensor to keep.
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or in_transform():
             return self._values(dtype)
         if dtype not in self._kept:
             with torch.inference_mode(False):
@@ -257,6 +257,11 @@ class Graph:
         return f"Graph({', '.join(traits)})"
 
 
+def in_transform() -> bool:
+    """Whether a transform of `torch.func` is at work: tensors made now are its own and not to be kept."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
 class GraphCache:
     """The last graph a layer was called with, reused only while the edges are still the same.
 
@@ -295,7 +300,8 @@ class GraphCache:
             ):
                 return graph
         graph = Graph(edge_index, num_nodes, edge_weight, **options)
-        self._last = graph, edge_index, edge_weight, stamp
+        if not in_transform():
+            self._last = graph, edge_index, edge_weight, stamp
         return graph
 
 

@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, JumpingKnowledge
 
 from .. import checks
-from ..graph import Graph, expand_rows
+from ..graph import Graph, expand_rows, in_transform
 from ..ops.cheb import laplacian, stepper
 from ..ops.cheb.reference import Laplacian, Step
 from ..ops.sums import working_type
@@ -98,7 +98,8 @@ class _Smoothing(GraphLayer):
             # Training may follow a first call in inference mode.
             with torch.inference_mode(False):
                 last = g, work, self._matrix(g, work)
-            self._last = last
+            if not in_transform():
+                self._last = last
         step = stepper("smoothing", last[2], self.backend)
 
         def smooth(x: Tensor, other: Tensor | None, a: float, b: float, c: float) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .. import checks, extension
+from ..graph import in_transform
 
 Backend: TypeAlias = Literal["auto", "reference", "cpp", "triton"]
 
@@ -79,7 +80,7 @@ def _without_rule(values: tuple[Any, ...]) -> str | None:
     """What is done with these values that no kernel has a rule for, or None."""
     if torch.compiler.is_compiling():
         return None
-    if torch._C._are_functorch_transforms_active():
+    if in_transform():
         return "the transforms of torch.func"
     unpack: Any = forward_ad.unpack_dual
     # torch would take the tangents of their results for zero.

@@ -458,8 +458,12 @@ def test_transforms_of_torch_func_give_what_backward_gives(layer: torch.nn.Modul
     def loss(x: Tensor) -> Tensor:
         return layer(x, g).square().sum()
 
+    # First of all, so that nothing of a transform is kept for what comes behind it.
+    found = torch.func.grad(loss)(x.detach())
+    assert not g._kept
     expected = torch.autograd.grad(loss(x), x)[0]
-    torch.testing.assert_close(torch.func.grad(loss)(x.detach()), expected)
+    torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.func.jacrev(loss)(x.detach()), expected)
     many = torch.stack((x.detach(), 2 * x.detach()))
+    assert not [t for t in g._kept[torch.float64] if torch._C._functorch.is_functorch_wrapped_tensor(t)]
     torch.testing.assert_close(torch.vmap(loss)(many), torch.stack([loss(x) for x in many]))

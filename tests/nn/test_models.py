@@ -320,3 +320,24 @@ def test_resetting_forgets_the_cached_graph(name, graph):
     assert all(cache._last is not None for cache in caches)
     model.reset_parameters()
     assert all(cache._last is None for cache in caches)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_network_first_called_in_a_transform_of_torch_func(name, graph):
+    model = make(name).eval()
+
+    def loss(parameters):
+        return torch.func.functional_call(model, parameters, graph)[:, 0].sum()
+
+    parameters = dict(model.named_parameters())
+    found = torch.func.grad(loss)(parameters)
+    # Edges, degrees and coefficients that belong to the transform are not what the next call gets.
+    expected = torch.autograd.grad(model(*graph)[:, 0].sum(), list(parameters.values()))
+    torch.testing.assert_close(list(found.values()), list(expected), rtol=1e-4, atol=1e-6)
+    assert not [
+        t
+        for module in model.modules()
+        if isinstance(module, GraphLayer)
+        for t in vars(module._cache._last[0]).values()
+        if isinstance(t, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(t)
+    ]
