@@ -291,7 +291,13 @@ def test_ctrl_c_ends_all_processes_at_once_and_loses_nothing(tmp_path, root):
     command = [sys.executable, "-m", "plufg_fast", "reproduce", *table, *options]
     # In a session of its own: Ctrl-C goes to all processes of a terminal.
     process = subprocess.Popen(
-        [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Tests that run in the background of a shell inherit that it is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     file, deadline = tmp_path / "results.jsonl", time.monotonic() + 300
     while not (file.exists() and file.read_text().count("\n") >= 4) and time.monotonic() < deadline:
