@@ -6,6 +6,7 @@ import torch
 from cheb_cases import KINDS, analysis, check_against_reference, operator, recurrence, synthesis
 from torch import Tensor
 
+from plufg_fast import Framelet
 from plufg_fast.ops import cheb
 from plufg_fast.ops.cheb.reference import Laplacian
 
@@ -86,3 +87,23 @@ def test_captured_graph_replays_with_other_values(device) -> None:
         x.copy_(values)
         captured.replay()
         assert all(torch.equal(a, b) for a, b in zip(both(values, lap, weights), out, strict=True))
+
+
+def test_framelets_are_captured_once_their_coefficients_are_on_the_device(device) -> None:
+    framelet, g, x = Framelet("haar", levels=2), graphs.graph("weighted").to(device), torch.randn(11, 3, device=device)
+
+    def run(x: Tensor) -> Tensor:
+        return framelet.synthesis(framelet.analysis(x, g).sin(), g, sum_bands=False)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        run(x)
+    torch.cuda.current_stream().wait_stream(stream)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        out = run(x)
+    values = torch.randn_like(x)
+    x.copy_(values)
+    captured.replay()
+    assert torch.equal(run(values), out)
