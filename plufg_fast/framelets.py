@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from . import checks, ops
-from .graph import Graph, expand_rows, in_transform
+from .graph import Graph, expand_rows, may_keep
 from .ops.backend import Backend, check_name
 from .ops.sums import working_type
 
@@ -272,12 +272,15 @@ class Framelet:
         """`coeffs` where a signal is and as it is computed with, copied there once."""
         key = like.device, working_type(like)
         # What a compiler traces is no tensor to keep.
-        if torch.compiler.is_compiling() or in_transform():
+        if torch.compiler.is_compiling():
             return self.coeffs.to(*key)
-        if key not in self._kept:
+        found = self._kept.get(key)
+        if found is None:
             with torch.inference_mode(False):
-                self._kept[key] = self.coeffs.to(*key)
-        return self._kept[key]
+                found = self.coeffs.to(*key)
+            if may_keep():
+                self._kept[key] = found
+        return found
 
     def _exact(self, g: Graph, like: Tensor) -> tuple[Tensor, Tensor]:
         """Eigenvectors ``[N, N]`` and gains ``[B, N]`` of a graph."""
@@ -292,7 +295,7 @@ class Framelet:
         graph, spectrum = self._last
         if graph is not g:
             spectrum = {}
-            if not in_transform():
+            if may_keep():
                 self._last = g, spectrum
         if what not in spectrum:
             # Training may follow a first call in inference mode.

@@ -193,12 +193,15 @@ class Graph:
     def values(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor, Tensor]:
         """Weights and both inverse square-root degrees in the precision of a signal."""
         # What a compiler traces is no tensor to keep.
-        if torch.compiler.is_compiling() or in_transform():
+        if torch.compiler.is_compiling():
             return self._values(dtype)
-        if dtype not in self._kept:
+        found = self._kept.get(dtype)
+        if found is None:
             with torch.inference_mode(False):
-                self._kept[dtype] = self._values(dtype)
-        return self._kept[dtype]
+                found = self._values(dtype)
+            if may_keep():
+                self._kept[dtype] = found
+        return found
 
     def _values(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor, Tensor]:
         weight = None if self.weight is None else self.weight.to(dtype)
@@ -257,9 +260,11 @@ class Graph:
         return f"Graph({', '.join(traits)})"
 
 
-def in_transform() -> bool:
-    """Whether a transform of `torch.func` is at work: tensors made now are its own and not to be kept."""
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+def may_keep() -> bool:
+    """Whether tensors made now are ordinary ones: not those of a transform of `torch.func`, nor fake, nor traced."""
+    if torch.compiler.is_compiling():
+        return True
+    return not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
 
 
 class GraphCache:
@@ -300,7 +305,7 @@ class GraphCache:
             ):
                 return graph
         graph = Graph(edge_index, num_nodes, edge_weight, **options)
-        if not in_transform():
+        if may_keep():
             self._last = graph, edge_index, edge_weight, stamp
         return graph
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from plufg_fast import Framelet, Graph
 from plufg_fast.framelets import BANKS, chebyshev_coefficients, dense_laplacian, estimate_lambda_max
@@ -235,3 +237,12 @@ def test_coefficients_are_brought_to_the_signal_once_and_can_be_trained_through(
     assert torch.equal(out, expected)
     out.sum().backward()
     assert weight.grad is not None
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_what_is_traced_without_values_is_not_kept_for_later_calls(mode: str) -> None:
+    g, framelet, x = graphs.graph("weighted"), Framelet("haar", levels=2), torch.randn(11, 3)
+    make_fx(lambda x: framelet.analysis(x, g), tracing_mode=mode, _allow_non_fake_inputs=True)(x)
+    found = framelet.analysis(x, g)
+    assert not isinstance(found, FakeTensor)
+    assert torch.equal(found, Framelet("haar", levels=2).analysis(x, graphs.graph("weighted")))

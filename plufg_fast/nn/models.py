@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, JumpingKnowledge
 
 from .. import checks
-from ..graph import Graph, expand_rows, in_transform
+from ..graph import Graph, expand_rows, may_keep
 from ..ops.cheb import laplacian, stepper
 from ..ops.cheb.reference import Laplacian, Step
 from ..ops.sums import working_type
@@ -98,7 +98,7 @@ class _Smoothing(GraphLayer):
             # Training may follow a first call in inference mode.
             with torch.inference_mode(False):
                 last = g, work, self._matrix(g, work)
-            if not in_transform():
+            if may_keep():
                 self._last = last
         step = stepper("smoothing", last[2], self.backend)
 

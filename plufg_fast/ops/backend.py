@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .. import checks, extension
-from ..graph import in_transform
 
 Backend: TypeAlias = Literal["auto", "reference", "cpp", "triton"]
 
@@ -80,7 +79,7 @@ def _without_rule(values: tuple[Any, ...]) -> str | None:
     """What is done with these values that no kernel has a rule for, or None."""
     if torch.compiler.is_compiling():
         return None
-    if in_transform():
+    if torch._C._are_functorch_transforms_active():
         return "the transforms of torch.func"
     unpack: Any = forward_ad.unpack_dual
     # torch would take the tangents of their results for zero.
@@ -126,7 +125,7 @@ def choose(where: str, family: str, backend: str, device: str, *values: Any) -> 
         raise BackendError(f"{where}: backend {backend!r} cannot serve: its kernels have no rules for {missing}")
     if backend == "auto":
         for candidate in _ORDER:
-            # Nobody wants the interpreter who did not ask for it.
+            # The reference always can. Nobody wants the interpreter who did not ask for it.
             interpreted = (candidate, device) == ("triton", "cpu")
             if not interpreted and _obstacle(candidate, family, device) is None:
                 return candidate
