@@ -83,6 +83,13 @@ def floating_tensor(where: str, argument: str, value: Any) -> None:
         raise wrong_type(where, argument, "a dense tensor", value)
 
 
+def constant(where: str, argument: str, value: Tensor) -> None:
+    """Refuse a tensor whose gradient would be lost."""
+    if value.requires_grad:
+        expectation = f"a constant (pass {argument}.detach())"
+        raise wrong_value(where, argument, expectation, Shown("a tensor that requires grad"))
+
+
 def same_device(where: str, argument: str, value: Tensor, other: str, device: torch.device) -> None:
     """Refuse a tensor that does not live on `device`."""
     if value.device != device:
@@ -93,8 +100,11 @@ def all_true(where: str, argument: str, expectation: str, condition: Tensor, val
     """Refuse a tensor some of whose entries break `condition`.
 
     Reading the condition would stall a GPU stream, break a traced graph, and is impossible where there are no
-    values; there an asynchronous assertion takes its place.
+    values; there an asynchronous assertion takes its place. What `torch.func.vmap` goes over is neither to be read nor
+    asserted.
     """
+    if torch._C._functorch.is_batchedtensor(condition):
+        return
     if torch.compiler.is_compiling() or value.device.type != "cpu" or isinstance(value, FakeTensor):
         torch._assert_async(condition.all(), f"{where}: {argument} must be {expectation}")
     elif not bool(condition.all()):

@@ -72,7 +72,7 @@ inline Vector<T> power(Vector<T> x, T e) {
   using F = Format<T>;
   const Log2<T> log(x);
   Vector<T> t = e * log.exponent + e * log.rest;
-  // Beyond these the result is 0 or infinity; the bounds keep the exponent below within its range.
+  // Results are cut off at the ends of T's range: the bounds keep the exponent below within its own.
   const T low = T(1) - T(F::kBias);
   const T high = T(F::kBias);
   t = t < low ? Vector<T>{} + low : t;
@@ -87,8 +87,10 @@ inline Vector<T> power(Vector<T> x, T e) {
     factorial /= k ? T(k) : T(1);
   }
   const auto magic = reinterpret_cast<Bits<T>>(Vector<T>{} + F::kRound);
-  return series *
-         reinterpret_cast<Vector<T>>((reinterpret_cast<Bits<T>>(shifted) - magic + F::kBias) << F::kMantissa);
+  const auto whole =
+      reinterpret_cast<Vector<T>>((reinterpret_cast<Bits<T>>(shifted) - magic + F::kBias) << F::kMantissa);
+  // What is infinite or not a number has an exponent like any other to the above; here it shows again.
+  return series * whole + (x - x);
 }
 
 // 1 / sqrt(x): for float the hardware's estimate of 12 bits and one Newton step, relative error 3e-7.

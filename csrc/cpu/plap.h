@@ -4,7 +4,7 @@
 
 namespace plufg {
 
-// A thread works on at most this many edges at a time, in memory of so many numbers.
+// A thread works out the norms of at most this many edges at a time, in memory of so many numbers.
 inline constexpr int64_t kPieceEdges = 64;
 constexpr int64_t plap_workspace(int64_t width) {
   constexpr int64_t kMostLanes = 16;

@@ -71,6 +71,10 @@ def check_name(where: str, backend: str) -> None:
     checks.one_of(where, "backend", backend, ("auto", *reversed(_ORDER)))
 
 
+_TRANSFORMS: Final = "the transforms of torch.func"
+_FORWARD: Final = "forward-mode derivatives"
+
+
 class BackendError(RuntimeError):
     """A backend was asked for by name and cannot serve."""
 
@@ -78,13 +82,22 @@ class BackendError(RuntimeError):
 def _without_rule(values: tuple[Any, ...]) -> str | None:
     """What is done with these values that no kernel has a rule for, or None."""
     if torch.compiler.is_compiling():
-        return None
+        traced: str | None = _traced_transform()
+        return traced
     if torch._C._are_functorch_transforms_active():
-        return "the transforms of torch.func"
+        return _TRANSFORMS
     unpack: Any = forward_ad.unpack_dual
     # torch would take the tangents of their results for zero.
     forward = any(isinstance(t, Tensor) and unpack(t).tangent is not None for t in values)
-    return "forward-mode derivatives" if forward else None
+    return _FORWARD if forward else None
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _traced_transform() -> str | None:
+    """What a compiler is in the middle of tracing that no kernel has a rule for; it enters transforms as it goes."""
+    if torch._C._are_functorch_transforms_active():
+        return _TRANSFORMS
+    return _FORWARD if forward_ad._current_level >= 0 else None
 
 
 # The GPU as (major, minor), once it was asked.

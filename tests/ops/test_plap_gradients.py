@@ -1,10 +1,13 @@
 """Derivatives of the reference p-step: against finite differences, against each other, and where there is a kink."""
 
+from typing import Any, Literal
+
 import graphs
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck
+from torch.autograd import forward_ad, gradcheck
+from torch.utils.checkpoint import checkpoint
 
 from plufg_fast import Graph, Penalty, ops
 from plufg_fast.ops.backend import BackendError
@@ -40,6 +43,24 @@ def test_step_in_every_argument(penalty: str, kind: str) -> None:
 def test_step_for_every_exponent(p: float, eps: float) -> None:
     g = graphs.graph("self_loops", num_nodes=8)
     assert gradcheck(lambda f, y: ops.plap_step(f, y, g, p, 0.7, eps=eps), (leaf(8, 2), leaf(8, 2, seed=1)))
+
+
+@pytest.mark.parametrize("p", [(0.6,), (0.6, 1.3)])
+@pytest.mark.parametrize(
+    "penalty",
+    [
+        *[Penalty(name) for name in ("power", "tikhonov", "tv")],
+        *[Penalty(name, parameter) for name in ("rtv", "nldiff") for parameter in (0.3, 2.5)],
+    ],
+    ids=repr,
+)
+def test_step_with_any_parameter_and_with_smoothing_below_p_1(penalty: Penalty, p: tuple[float, ...]) -> None:
+    g = graphs.graph("self_loops", num_nodes=8)
+    f, y = leaf(8, len(p), 2), leaf(8, len(p), 2, seed=1)
+    assert gradcheck(
+        lambda f, y, p, mu: ops.plap_step(f, y, g, p, mu, penalty, eps=0.2),
+        (f, y, exponents(*p), exponents(*(0.5, 1.5)[: len(p)])),
+    )
 
 
 @pytest.mark.parametrize("p", [2.0, 2.5])
@@ -182,6 +203,54 @@ def test_forward_mode_is_right_or_refused(call: str, plap_backend: str) -> None:
             torch.func.jvp(lambda y: value(y, backend=plap_backend), (y,), (along,))
 
 
+@pytest.mark.parametrize("call", ["step", "solve"])
+def test_forward_mode_within_compiled_code(call: str) -> None:
+    # Kernels have no forward rule, and torch would take the tangents of their results for zero.
+    g = graphs.graph("weighted", num_nodes=7)
+    y, along = leaf(7, 2).detach(), leaf(7, 2, seed=1).detach()
+
+    def value(y: Tensor) -> Tensor:
+        if call == "step":
+            return ops.plap_step(y, y.square(), g, 1.5, 0.7)
+        return ops.plap_solve(y, g, 1.5, 0.7, warmup=0, steps=2)
+
+    def derivative(y: Tensor) -> Tensor:
+        return torch.func.jvp(value, (y,), (along,))[1]
+
+    def dual(y: Tensor) -> Tensor:
+        with forward_ad.dual_level():
+            tangent: Tensor = forward_ad.unpack_dual(value(forward_ad.make_dual(y, along))).tangent
+            return tangent
+
+    expected = derivative(y)
+    assert expected.abs().sum() > 0
+    for function in (derivative, dual):
+        torch.testing.assert_close(torch.compile(function, backend="eager")(y), expected)
+
+
+@pytest.mark.parametrize("call", ["step", "unroll", "implicit", "irls"])
+def test_gradient_checkpointing(call: str) -> None:
+    g, y = graphs.graph("weighted", num_nodes=7), leaf(7, 2)
+    grad: Literal["unroll", "implicit"] = "implicit" if call == "implicit" else "unroll"
+    solver: Literal["jacobi", "irls"] = "irls" if call == "irls" else "jacobi"
+
+    def value(y: Tensor) -> Tensor:
+        if call == "step":
+            return ops.plap_step(y, y, g, 1.5, 0.7)
+        return ops.plap_solve(y, g, 1.5, 0.7, warmup=20, steps=2, grad=grad, solver=solver)
+
+    (expected,) = torch.autograd.grad(value(y).square().sum(), y)
+    (got,) = torch.autograd.grad(checkpoint(value, y, use_reentrant=False).square().sum(), y)
+    assert torch.equal(got, expected)
+
+
+def test_batches_of_exponents() -> None:
+    g, y = graphs.graph("weighted", num_nodes=7), leaf(7, 2).detach()
+    p = torch.tensor([1.2, 1.7, 2.5], dtype=torch.float64)
+    got = torch.vmap(lambda p: ops.plap_step(y, y, g, p, 0.7))(p)
+    torch.testing.assert_close(got, torch.stack([ops.plap_step(y, y, g, float(value), 0.7) for value in p]))
+
+
 @pytest.mark.parametrize("steps", [1, 30])
 def test_implicit_gradient_of_a_signal_that_is_not_contiguous(steps: int) -> None:
     g = graphs.graph("weighted", num_nodes=7)
@@ -227,13 +296,64 @@ def test_implicit_gradient_at_the_fixed_point_of_irls() -> None:
     torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
 
 
-def test_implicit_gradient_that_does_not_converge_says_so() -> None:
-    # Two strongly tied nodes and p = 4: the Jacobi step overshoots, so its derivative does not contract.
+def check_small_mu(g: Graph, p: float, mu: float, penalty: str, solver: Literal["jacobi", "irls"], steps: int) -> None:
+    """The gradient is 2 mu H^-1 grad, with H the Hessian of the energy.
+
+    The step contracts by about 1 - mu: a fixed number of iterations would fall short, with a warning that is an error
+    here.
+    """
+    y = leaf(9, 2)
+
+    def energy(f: Tensor) -> Tensor:
+        return ops.plap_energy(f.view(9, 2), y.detach(), g, p, mu, penalty)
+
+    out = ops.plap_solve(y, g, p, mu, penalty, warmup=steps, steps=1, tol=1e-15, solver=solver, grad="implicit")
+    hessian = torch.autograd.functional.hessian(energy, out.detach().flatten())
+    grad = torch.randn(9, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    (got,) = torch.autograd.grad(out, y, grad)
+    torch.testing.assert_close(got.flatten(), 2 * mu * torch.linalg.solve(hessian, grad.flatten()), rtol=1e-8, atol=0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("p", "mu"), [(2.0, 0.001), (1.5, 0.01), (2.5, 0.05)])
+@pytest.mark.parametrize("penalty", ["power", "tikhonov", "rtv"])
+def test_implicit_gradient_for_small_mu_is_that_of_the_minimiser(penalty: str, p: float, mu: float) -> None:
+    check_small_mu(graphs.graph("weighted", num_nodes=9), p, mu, penalty, "irls", 200)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("p", "mu"), [(2.0, 0.005), (1.7, 0.03), (2.2, 0.02)])
+def test_implicit_gradient_for_small_mu_after_many_steps(p: float, mu: float) -> None:
+    check_small_mu(graphs.graph("weighted", num_nodes=9), p, mu, "power", "jacobi", 10_000)
+
+
+def test_implicit_gradient_where_there_is_no_fixed_point_says_so() -> None:
+    # Two strongly tied nodes and p = 4: the Jacobi step overshoots and swaps them for ever.
     g = Graph(torch.tensor([[0, 1], [1, 0]]))
     y = torch.tensor([[30.0], [-30.0]], dtype=torch.float64, requires_grad=True)
     out = ops.plap_solve(y, g, 4.0, 0.01, warmup=3, steps=1, grad="implicit")
+    with pytest.warns(UserWarning, match=r"of a fixed point, but another step changes the signal by 2\.0e\+00"):
+        out.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:plap_solve. the implicit gradient is that of a fixed point")
+def test_implicit_gradient_that_does_not_converge_says_so() -> None:
+    # Directed, which conjugate gradients do not take.
+    g = Graph(torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]]))
+    y = torch.tensor([[30.0], [-30.0], [10.0]], dtype=torch.float64, requires_grad=True)
+    out = ops.plap_solve(y, g, 4.0, 0.01, warmup=3, steps=1, grad="implicit")
     with pytest.warns(UserWarning, match="the implicit gradient .* stands at"):
         out.sum().backward()
+
+
+def test_implicit_gradient_of_a_penalty_that_is_not_convex() -> None:
+    g = graphs.graph("weighted", num_nodes=9)
+    y, mu = leaf(9, 2), 0.05
+    solve: dict[str, Any] = {"penalty": Penalty("nldiff", 0.3), "warmup": 1000, "steps": 1}
+    grad = torch.randn(9, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    (implicit,) = torch.autograd.grad(ops.plap_solve(y, g, 2.0, mu, grad="implicit", **solve), y, grad)
+    (unrolled,) = torch.autograd.grad(ops.plap_solve(y, g, 2.0, mu, **(solve | {"steps": 1000})), y, grad)
+    torch.testing.assert_close(implicit, unrolled, rtol=1e-8, atol=1e-10)
 
 
 def test_warmup_carries_no_gradient() -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from plufg_fast import Graph, Penalty, ops
-from plufg_fast.ops.plap import solvers
+from plufg_fast.ops.plap import Mode, solvers
 
 PENALTIES = ["power", "tikhonov", "tv", "rtv", "nldiff"]
 EXPONENTS = [1.0, 1.5, 2.0, 2.5]
@@ -20,23 +20,27 @@ def signals(num_nodes: int = 11, bands: int = 2, channels: int = 3) -> tuple[Ten
     return f, y
 
 
-def dense_energy(f: Tensor, y: Tensor, w: Tensor, p: float, mu: float, penalty: str) -> Tensor:
+def dense_energy(
+    f: Tensor, y: Tensor, w: Tensor, p: float, mu: float, penalty: str, parameter: float | None = None, eps: float = 0.0
+) -> Tensor:
     """The objective from its definition, by loops over nodes and neighbours."""
     dinv = graphs.inverse_sqrt(w.sum(1))
+    e, r = (0.01, 1.0) if parameter is None else (parameter, parameter)
     phi = {
         "power": lambda x: x**p,
         "tikhonov": lambda x: x**2,
         "tv": lambda x: x,
-        "rtv": lambda x: (x**2 + 0.01**2) ** 0.5 - 0.01,
-        "nldiff": lambda x: (1 + x**2).log(),
+        "rtv": lambda x: (x**2 + e**2) ** 0.5 - e,
+        "nldiff": lambda x: r**2 * (1 + x**2 / r**2).log(),
     }[penalty]
-    total = mu * ((f - y) ** 2).sum()
+    # One more channel of every edge.
+    total, smoothing = mu * ((f - y) ** 2).sum(), torch.tensor([eps], dtype=torch.float64)
     for i in range(w.size(0)):
         for b in range(f.size(1)):
             norms = [
-                (w[i, j].sqrt() * (dinv[j] * f[j, b] - dinv[i] * f[i, b])).norm()
+                torch.cat((w[i, j].sqrt() * (dinv[j] * f[j, b] - dinv[i] * f[i, b]), smoothing)).norm()
                 for j in w[i].nonzero().flatten().tolist()
-                if j != i
+                if j != i or eps > 0
             ]
             if norms:
                 total = total + 0.5 * phi(torch.stack(norms).norm(p=p))
@@ -66,6 +70,30 @@ def test_energy_is_its_definition(penalty: str, p: float, kind: str) -> None:
     f, y = signals()
     energy = ops.plap_energy(f, y, graphs.from_dense(w), p, 0.7, penalty)
     torch.testing.assert_close(energy, dense_energy(f, y, w, p, 0.7, penalty), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("p", "eps"), [(1.5, 0.0), (2.5, 0.0), (0.5, 0.3), (1.0, 0.3), (1.5, 0.3)])
+@pytest.mark.parametrize(
+    "penalty",
+    [
+        *[Penalty(name) for name in PENALTIES],
+        *[Penalty(name, parameter) for name in ("rtv", "nldiff") for parameter in (0.3, 2.5)],
+    ],
+    ids=repr,
+)
+def test_parameters_and_smoothing_are_those_of_the_dense_energy(penalty: Penalty, p: float, eps: float) -> None:
+    w, mu = graphs.dense("self_loops"), 0.7
+    g = graphs.from_dense(w)
+    f, y = signals()
+    f.requires_grad_()
+    expected = dense_energy(f, y, w, p, mu, penalty.name, penalty.parameter, eps)
+    (gradient,) = torch.autograd.grad(expected, f)
+    f, expected = f.detach(), expected.detach()
+    torch.testing.assert_close(ops.plap_energy(f, y, g, p, mu, penalty, eps), expected, rtol=1e-12, atol=0)
+    # The step by the same condition as above.
+    out = ops.plap_step(f, y, g, p, mu, penalty, eps)
+    a = (ops.plap_step(f, y + 1, g, p, mu, penalty, eps) - out) / (2 * mu)
+    torch.testing.assert_close((f - out) / a, gradient, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", graphs.ALL)
@@ -112,7 +140,7 @@ def test_energy_never_rises_for_p_up_to_2(penalty: str, solver: str, p: float, k
     graph = (g.rowptr, g.col, weight)  # undirected: its own transpose
     phi = (penalty, Penalty(penalty).parameter, eps)
     serving = plap_backend if solver == "jacobi" else "reference"
-    problem = solvers.Problem(*graph, *graph, dinv, p_, mu, *phi, "paper", solver, serving)
+    problem = solvers.Problem(*graph, *graph, True, dinv, p_, mu, *phi, "paper", solver, serving)
     f, before = y, ops.plap_energy(y, y, g, p, 0.3, penalty, eps=eps)
     for _ in range(10):
         f = problem.step(f, y)
@@ -190,8 +218,10 @@ def test_irls_solves_p_1_with_smoothing_to_the_minimum() -> None:
 
 @pytest.mark.parametrize(("mode", "factor"), [("released", 4.0), ("pgnn", 2.0)])
 @pytest.mark.parametrize("kind", graphs.ALL)
-@pytest.mark.parametrize("p", EXPONENTS)
-def test_released_modes_are_a_dense_transcription_of_that_code(p: float, kind: str, mode: str, factor: float) -> None:
+@pytest.mark.parametrize(("p", "eps"), [*((p, 0.0) for p in EXPONENTS), (0.5, 0.3), (1.5, 0.3)])
+def test_released_modes_are_a_dense_transcription_of_that_code(
+    p: float, eps: float, kind: str, mode: Mode, factor: float
+) -> None:
     w, mu = graphs.dense(kind), 0.9
     _, y = signals(bands=1)
     y = y[:, 0]
@@ -199,12 +229,12 @@ def test_released_modes_are_a_dense_transcription_of_that_code(p: float, kind: s
     f = y
     for _ in range(5):
         h = dinv[:, None] * f
-        n = w.sqrt() * torch.cdist(h, h, compute_mode="donot_use_mm_for_euclid_dist")
+        n = (w * torch.cdist(h, h, compute_mode="donot_use_mm_for_euclid_dist") ** 2 + eps**2).sqrt()
         m = w * torch.where(n > 0, n ** (p - 2), float(p == 2))
         a = 1 / (dinv**2 * m.sum(1) + 2 * mu / p)
         # a scales the column: it belongs to the sending node.
         f = (dinv[:, None] * m * (dinv * a)) @ f + (factor * mu / p * a)[:, None] * y
-    out = ops.plap_solve(y, graphs.from_dense(w), p, mu, warmup=2, steps=3, mode=mode)
+    out = ops.plap_solve(y, graphs.from_dense(w), p, mu, warmup=2, steps=3, mode=mode, eps=eps)
     torch.testing.assert_close(out, f, rtol=1e-10, atol=1e-10)
 
 

@@ -32,6 +32,18 @@ def test_tolerance_ends_the_steps_without_gradient() -> None:
     assert torch.equal(out, ops.plap_solve(y, g, 1.5, 0.7, warmup=int(info.steps) - 3, steps=3))
 
 
+def test_tolerance_ends_an_implicit_solve() -> None:
+    g, y = graphs.graph("weighted"), source(bands=1)
+    f, change, taken = y, 1.0, 0
+    while change >= 1e-6:
+        before, f, taken = f, ops.plap_step(f, y, g, 1.5, 0.7), taken + 1
+        change = float((f - before).norm() / before.norm())
+    out, info = ops.plap_solve(y, g, 1.5, 0.7, warmup=1000, tol=1e-6, grad="implicit", return_info=True)
+    # The last step, which is the one that is differentiated, comes on top.
+    assert int(info.steps) == taken + 1
+    torch.testing.assert_close(out, ops.plap_step(f, y, g, 1.5, 0.7), rtol=1e-13, atol=1e-13)
+
+
 def test_tolerance_waits_for_the_slowest_band() -> None:
     # A band that is zero never changes; it must not make the other look converged.
     g, y = graphs.graph("weighted"), source()
@@ -39,6 +51,17 @@ def test_tolerance_waits_for_the_slowest_band() -> None:
     _, together = ops.plap_solve(y, g, 1.5, 0.7, warmup=1000, tol=1e-6, return_info=True)
     _, alone = ops.plap_solve(y[:, 1], g, 1.5, 0.7, warmup=1000, tol=1e-6, return_info=True)
     assert int(together.steps) == int(alone.steps)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("penalty", ["power", "rtv"])
+def test_the_same_bits_with_and_without_a_gradient(penalty: str, dtype: torch.dtype) -> None:
+    g = graphs.graph("directed_weighted_loops", num_nodes=20)
+    for channels in (1, 8, 33):
+        y = torch.randn(20, 2, channels, generator=torch.Generator().manual_seed(channels)).to(dtype)
+        for p in (1.0, 1.7, 2.0):
+            plain = ops.plap_solve(y, g, p, 0.7, penalty, warmup=3, steps=4)
+            assert torch.equal(ops.plap_solve(y.clone().requires_grad_(), g, p, 0.7, penalty, 3, 4), plain)
 
 
 def test_residual_is_the_relative_change_of_the_last_step() -> None:
@@ -126,7 +149,7 @@ def test_opaque_ops_keep_their_contracts(plap_backend: str) -> None:
     weight, dinv, _ = g.values(torch.float64)
     p, mu = torch.tensor([1.5, 1.8]).double(), torch.tensor([0.5, 0.7]).double()
     graph = (g.rowptr, g.col, weight)
-    problem = (*graph, *graph, dinv, p, mu, "power", None, 0.0, "paper", "jacobi", plap_backend)
+    problem = (*graph, *graph, True, dinv, p, mu, "power", None, 0.0, "paper", "jacobi", plap_backend)
     ns = torch.ops.plufg
     torch.library.opcheck(ns.plap_iterate.default, (y, 3, 1e-3, *problem))
     torch.library.opcheck(ns.plap_adjoint.default, (y, y, y, 1e-3, *problem))

@@ -6,9 +6,20 @@ The oracles of test_plap_oracles.py and test_plap_gradients.py speak to it as we
 import graphs
 import pytest
 import torch
-from plap_cases import KINDS, NODES, PENALTIES, assert_parity, assert_parity_at_ties, error, graph, inputs, results
+from plap_cases import (
+    KINDS,
+    NODES,
+    PENALTIES,
+    TOLERANCE,
+    assert_parity,
+    assert_parity_at_ties,
+    error,
+    graph,
+    inputs,
+    results,
+)
 
-from plufg_fast import Graph, ops
+from plufg_fast import Graph, Penalty, ops
 from plufg_fast.ops import backend
 from plufg_fast.ops.sums import sum_over_nodes
 
@@ -30,6 +41,30 @@ def test_parity_of_values_and_gradients(kind, width, index, dtype, penalty, monk
     g = graph(kind, index, monkeypatch)
     assert g.rowptr.diff().max() > 64  # more than a piece
     assert_parity(g, width, dtype, penalty)
+
+
+@pytest.mark.parametrize(
+    "penalty",
+    [
+        *[Penalty(name) for name in ("power", "tikhonov", "tv")],
+        *[Penalty(name, parameter) for name in ("rtv", "nldiff") for parameter in (0.3, 2.5)],
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bands", [1, 2])
+def test_parity_below_p_1_and_of_penalties_with_their_parameters(
+    bands: int, dtype: torch.dtype, penalty: Penalty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = graph("self_loops", torch.int32, monkeypatch)
+    f, y, _, mu = inputs(bands, 17, dtype)
+    args = (f, y, torch.tensor([0.5, 0.83], dtype=dtype)[:bands].requires_grad_(), mu)
+    grad = torch.randn(NODES, bands, 17, dtype=dtype)
+    exact = tuple(t.detach().double().requires_grad_() for t in args)
+    expected = results("reference", exact, g, grad.double(), penalty=penalty, eps=0.3)
+    actual = results("cpp", args, g, grad, penalty=penalty, eps=0.3)
+    for name, a, b in zip(("value", "f", "y", "p", "mu"), expected, actual, strict=True):
+        assert error(a, b) < TOLERANCE[dtype][name], name
 
 
 @pytest.mark.parametrize("penalty", ["power", "rtv"])
@@ -202,3 +237,15 @@ def test_what_the_kernels_do_not_serve_is_refused_by_name_and_served_by_auto(opt
     assert torch.equal(
         ops.plap_solve(y, g, 1.5, 1.0, **options), ops.plap_solve(y, g, 1.5, 1.0, backend="reference", **options)
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_not_a_number_does_not_vanish(dtype: torch.dtype) -> None:
+    # A training that has diverged must show, whatever p is.
+    g = graphs.graph("weighted")
+    f = torch.randn(11, 40, generator=torch.Generator().manual_seed(0)).to(dtype)
+    f[3, 2] = torch.nan
+    near = torch.cat((torch.tensor([3]), g.col[g.rowptr[3] : g.rowptr[4]]))
+    for p in (1.0, 1.3, 1.5, 1.7, 2.5, 3.0, 3.3):
+        out = ops.plap_step(f, torch.zeros_like(f), g, p, 0.7)
+        assert out[near, 2].isnan().all(), p

@@ -100,7 +100,7 @@ def test_traced_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     g, recurrence = _moved(graphs.graph("weighted"), mode), ops.chebyshev_recurrence(3)
 
     def run(y: Tensor, p: Tensor, c: Tensor) -> Tensor:
-        f = ops.plap_solve(y, g, p, 1.0, penalty="rtv", warmup=2, steps=1)
+        f = ops.plap_step(ops.plap_solve(y, g, p, 1.0, penalty="rtv"), y, g, p, 1.0)
         return ops.poly_synthesis(ops.poly_analysis(f, g, c, recurrence).sin(), g, c, recurrence)
 
     with mode, torch.no_grad():

@@ -87,12 +87,14 @@ def plap_solve(
     Args:
         y: source signal, ``[N, C]`` or ``[N, B, C]``.
         g: the graph.
-        p: exponent, as for `plap_step`.
+        p: exponent, as for `plap_step`. Far above 2 the iteration may swing instead of settling: see
+            ``SolveInfo.residual``.
         mu: weight of the source term, as for `plap_step`.
         penalty: name of the penalty, or a `Penalty` with its parameter.
         warmup: steps without gradient (``grad="unroll"``).
         steps: steps with gradient, at least 1.
         tol: end the steps without gradient once the relative change falls below this; refused where there are none.
+            Changes below 1e-6 are rounding in single precision.
         solver: ``"jacobi"``: `plap_step`. ``"irls"``: freeze M, solve the linear system by conjugate gradients,
             weigh anew; few and expensive steps, undirected graphs only, the choice for p near 1.
         grad: ``"unroll"``: through the last ``steps`` steps. ``"implicit"``: of the fixed point, in memory
@@ -114,6 +116,9 @@ def plap_solve(
         raise checks.wrong_value(where, "g", "undirected for solver 'irls' (a symmetric system)", checks.Shown(g))
 
     problem, y = call.problem(), call.y
+    if not call.steps_apart and (grad, tol, return_info) == ("unroll", None, False):
+        # Without a gradient all steps are alike, and many in one call are faster.
+        return call.finish(solvers.iterate(y, problem, warmup + steps, None)[0])
     silent = warmup if grad == "unroll" else warmup + steps - 1
     f, taken = solvers.iterate(y, problem, silent, tol) if silent else (y, y.new_zeros((), dtype=torch.int64))
     if grad == "unroll":
@@ -253,6 +258,8 @@ class _Call:
         self.storage = y.dtype if kept else self.work
         self.y = self.signal("y", y)
         checks.number(where, "eps", eps, least=0.0)
+        if 0 < eps < torch.finfo(self.work).tiny ** 0.5:
+            raise checks.wrong_value(where, "eps", f"0, or large enough that its square is a {self.work}", eps)
         self.eps = eps
         bands = self.y.size(1)
         least = "at least 1" if eps == 0 else "above 0"
@@ -272,6 +279,15 @@ class _Call:
         checks.same_device(where, name, value, "the graph", g.device)
         value = value.to(self.storage)
         return value if value.dim() == 3 else value.unsqueeze(1)
+
+    @property
+    def steps_apart(self) -> bool:
+        """Whether steps may have to be told apart: autograd follows them, or they are rounded to half precision.
+
+        The reference serves all other transforms, which give no sign of themselves.
+        """
+        tracked = torch.is_grad_enabled() and any(t.requires_grad for t in (self.y, self.p, self.mu))
+        return tracked or self.storage != self.work or self.serving == "reference"
 
     def finish(self, f: Tensor) -> Tensor:
         """A result in the shape and precision of the input."""
@@ -293,6 +309,7 @@ class _Call:
             t.rowptr,
             t.col,
             weight if t is g else t.values(self.work)[0],
+            t is g,
             dinv,
             self.p,
             self.mu,

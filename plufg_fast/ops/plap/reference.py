@@ -131,9 +131,16 @@ def edge_coefficients(f: Tensor, edges: Edges, p: Tensor, penalty: Penalty, eps:
     return _weigh(f, edges, p, penalty, eps).m
 
 
+def factors_and_step(
+    f: Tensor, y: Tensor, edges: Edges, p: Tensor, mu: Tensor, penalty: Penalty, eps: float
+) -> tuple[Tensor, Tensor]:
+    """``a_i`` as ``[N, B]``, and the step."""
+    return _combine(f, y, edge_coefficients(f, edges, p, penalty, eps), edges, mu)
+
+
 def step(f: Tensor, y: Tensor, edges: Edges, p: Tensor, mu: Tensor, penalty: Penalty, eps: float) -> Tensor:
     """One step ``F' = a D^-1/2 M D^-1/2 F + b Y``, with a and b of the receiving node."""
-    return _combine(f, y, edge_coefficients(f, edges, p, penalty, eps), edges, mu)[1]
+    return factors_and_step(f, y, edges, p, mu, penalty, eps)[1]
 
 
 def step_backward(

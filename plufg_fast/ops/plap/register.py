@@ -19,9 +19,11 @@ def attach(namespace: str) -> None:
     kernels = getattr(torch.ops, namespace)
 
     def backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        # Read once: to `torch.utils.checkpoint` every reading is a recomputation, and the second one too many.
+        saved = ctx.saved_tensors
         with torch.no_grad():
-            found = _backward(kernels.plap_step_backward, ctx, grad)
-        return not_again(found, (grad, *ctx.saved_tensors))
+            found = _backward(kernels.plap_step_backward, ctx, saved, grad)
+        return not_again(found, (grad, *saved))
 
     torch.library.register_fake(f"{namespace}::plap_step", _fake)
     torch.library.register_fake(f"{namespace}::plap_steps", _fake_steps)
@@ -54,8 +56,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.set_materialize_grads(False)
 
 
-def _backward(step_backward: Any, ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
-    f, y, *graph, dinv, p, mu, out, a, norm = ctx.saved_tensors
+def _backward(
+    step_backward: Any, ctx: Any, saved: tuple[Tensor, ...], grad: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    f, y, *graph, dinv, p, mu, out, a, norm = saved
     needs = ctx.needs_input_grad
     df = dy = dp = dmu = None
     if grad is not None:

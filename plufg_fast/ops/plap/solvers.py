@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -22,6 +23,10 @@ from .register import not_again, step_gradients
 
 # Bound of the inner iterations; those that are well posed end after a few dozen.
 _MOST_STEPS: Final = 1000
+# Conjugate gradients end at a residual of so many times the precision, relative to the right-hand side.
+_GOAL: Final = 10
+# The relative change beyond which a signal is no fixed point to anybody.
+_AT_REST: Final = 0.01
 
 
 class Problem(NamedTuple):
@@ -33,6 +38,7 @@ class Problem(NamedTuple):
     rowptr_t: Tensor
     col_t: Tensor
     weight_t: Tensor | None
+    symmetric: bool  # the graph is its own transpose
     dinv: Tensor
     p: Tensor  # [B]
     mu: Tensor  # [B]
@@ -67,20 +73,20 @@ class Problem(NamedTuple):
         """Smoothing and penalty, as operators with kernels take them."""
         return self.eps, list(FORMULAS).index(self.penalty), self.parameter or 0.0
 
-    def pull_back(self, f: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
-        """The transposed derivative of a Jacobi step at f."""
-        penalty = Penalty(self.penalty, self.parameter)
+    def pull_back(self, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+        """A Jacobi step at f, the a of its nodes ``[N, B]``, and its transposed derivative."""
         if self.backend == "reference":
-            edges = self.edges
-            return lambda u: reference.step_backward(u, f, y, edges, self.p, self.mu, penalty, self.eps)[0]
-        kept = self.kernels.plap_step(f, y, *self.graph, self.dinv, self.p, self.mu, *self.options)
+            edges, rest = self.edges, (self.p, self.mu, Penalty(self.penalty, self.parameter), self.eps)
+            a, out = reference.factors_and_step(f, y, edges, *rest)
+            return out, a, lambda u: reference.step_backward(u, f, y, edges, *rest)[0]
+        out, a, norm = self.kernels.plap_step(f, y, *self.graph, self.dinv, self.p, self.mu, *self.options)
 
         def compiled(u: Tensor) -> Tensor:
-            arguments = (u.contiguous(), f, *kept, *self.graph, self.dinv, self.p, *self.options, False)
-            df: Tensor = self.kernels.plap_step_backward(*arguments)[0]
+            kept = (u.contiguous(), f, out, a, norm)
+            df: Tensor = self.kernels.plap_step_backward(*kept, *self.graph, self.dinv, self.p, *self.options, False)[0]
             return df
 
-        return compiled
+        return out, a, compiled
 
     def step(self, f: Tensor, y: Tensor) -> Tensor:
         """One differentiable step of the chosen solver and mode."""
@@ -129,13 +135,14 @@ class _Steps(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
         with torch.no_grad():
-            found = _Steps._backward(ctx, grads[0])
-        return not_again(found, (*grads, *ctx.saved_tensors))
+            found = _Steps._backward(ctx, saved, grads[0])
+        return not_again(found, (*grads, *saved))
 
     @staticmethod
-    def _backward(ctx: Any, grad: Any) -> tuple[Tensor | None, ...]:
-        y, p, mu, *kept, out = ctx.saved_tensors
+    def _backward(ctx: Any, saved: tuple[Tensor, ...], grad: Any) -> tuple[Tensor | None, ...]:
+        y, p, mu, *kept, out = saved
         problem: Problem = ctx.problem
         fixed = (*problem.graph, problem.dinv, p, *problem.options)
         needs_f, *needs = ctx.needs_input_grad[:4]
@@ -150,12 +157,13 @@ class _Steps(torch.autograd.Function):
         return grad, *sums, None, None
 
 
-def _warn_unconverged(what: str, reached: float, goal: float) -> None:
-    warnings.warn(
-        f"plap_solve: after {_MOST_STEPS} steps at most, {what} stands at {reached:.1e}; its goal is {goal:.1e}",
-        UserWarning,
-        stacklevel=2,
-    )
+def _warn_unless(what: str, reached: float, goal: float) -> None:
+    if not reached <= goal:
+        warnings.warn(
+            f"plap_solve: after {_MOST_STEPS} steps at most, {what} stands at {reached:.1e}; its goal is {goal:.1e}",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def relative_change(new: Tensor, old: Tensor) -> Tensor:
@@ -178,6 +186,7 @@ def _iterate(
     rowptr_t: Tensor,
     col_t: Tensor,
     weight_t: Tensor | None,
+    symmetric: bool,
     dinv: Tensor,
     p: Tensor,
     mu: Tensor,
@@ -188,7 +197,7 @@ def _iterate(
     solver: str,
     backend: str,
 ) -> tuple[Tensor, Tensor]:
-    graph = (rowptr, col, weight, rowptr_t, col_t, weight_t)
+    graph = (rowptr, col, weight, rowptr_t, col_t, weight_t, symmetric)
     problem = Problem(*graph, dinv, p, mu, penalty, parameter, eps, mode, solver, backend)
     f, taken = y, 0
     while taken < steps:
@@ -217,6 +226,42 @@ def iterate(y: Tensor, problem: Problem, steps: int, tol: float | None) -> tuple
     return f, taken
 
 
+def _conjugate_gradients(
+    apply: Callable[[Tensor], Tensor], right: Tensor, inverse: Tensor, dims: tuple[int, ...]
+) -> tuple[Tensor, float]:
+    """Solve ``apply(x) = right``, symmetric and definite, and how far it came: ``max ||residual|| / ||right||``.
+
+    `inverse` is that of the diagonal, which preconditions. What is not summed over `dims` are systems for themselves:
+    each runs its own recurrence and rests once it has converged, or has met a direction of no positive curvature.
+    """
+
+    def dot(a: Tensor, b: Tensor) -> Tensor:
+        return (a * b).sum(dims, keepdim=True)
+
+    size = right.norm(dim=dims, keepdim=True)
+    x = inverse * right
+    residual = right - apply(x)
+    scaled = inverse * residual
+    direction, rho = scaled, dot(residual, scaled)
+    definite = torch.ones_like(size, dtype=torch.bool)
+    for _ in range(_MOST_STEPS):
+        active = definite & (residual.norm(dim=dims, keepdim=True) > _GOAL * torch.finfo(right.dtype).eps * size)
+        if not bool(active.any()):
+            break
+        image = apply(direction)
+        curvature = dot(direction, image)
+        definite = definite & (curvature > 0)
+        length = torch.where(active & definite, rho / curvature, 0)
+        x = x + length * direction
+        residual = residual - length * image
+        scaled = inverse * residual
+        new_rho = dot(residual, scaled)
+        direction = scaled + torch.where(active, new_rho / rho, 0) * direction
+        rho = new_rho
+    reached = torch.where(size > 0, residual.norm(dim=dims, keepdim=True) / size, 0)
+    return x, float(reached.amax()) if reached.numel() else 0.0
+
+
 def _apply_system(x: Tensor, m: Tensor, diagonal: Tensor, edges: Edges) -> Tensor:
     dinv = edges.dinv.view(-1, 1, 1)
     pulled = edges.sum_at_receivers(m.unsqueeze(-1) * (dinv * x).index_select(0, edges.col))
@@ -227,34 +272,15 @@ def _apply_system(x: Tensor, m: Tensor, diagonal: Tensor, edges: Edges) -> Tenso
 def _linear(m: Tensor, y: Tensor, rowptr: Tensor, col: Tensor, dinv: Tensor, mu: Tensor) -> Tensor:
     """Solve ``(D^-1 sum M + 2 mu - D^-1/2 M D^-1/2) F = 2 mu Y`` by conjugate gradients, M symmetric.
 
-    Every column (band and channel) runs its own recurrence and rests once it has converged. The diagonal
-    preconditions: for p near 1 the M_ij span many orders of magnitude.
+    For p near 1 the M_ij span many orders of magnitude, and so does the diagonal. Columns, bands and channels, have
+    nothing to do with each other.
     """
     edges = Edges.from_csr(rowptr, col, None, dinv)
     diagonal = dinv.view(-1, 1) ** 2 * edges.sum_at_receivers(m) + 2 * mu  # [N, B]
     right = 2 * mu.view(-1, 1) * y
-    x = right / diagonal.unsqueeze(-1)
-    residual = right - _apply_system(x, m, diagonal, edges)
-    goal = 10 * torch.finfo(y.dtype).eps * right.norm(dim=0)
-    scaled = residual / diagonal.unsqueeze(-1)
-    direction = scaled
-    rho = (residual * scaled).sum(0)  # [B, C]
-    for _ in range(_MOST_STEPS):
-        active = residual.norm(dim=0) > goal
-        if not bool(active.any()):
-            break
-        image = _apply_system(direction, m, diagonal, edges)
-        curvature = (direction * image).sum(0)
-        length = torch.where(active & (curvature > 0), rho / curvature, 0)
-        x = x + length * direction
-        residual = residual - length * image
-        scaled = residual / diagonal.unsqueeze(-1)
-        new_rho = (residual * scaled).sum(0)
-        direction = scaled + torch.where(active, new_rho / rho, 0) * direction
-        rho = new_rho
-    else:
-        worst = (residual.norm(dim=0) / right.norm(dim=0)).nan_to_num().max()
-        _warn_unconverged("the residual of the linear system of 'irls'", float(worst), 10 * torch.finfo(y.dtype).eps)
+    apply = partial(_apply_system, m=m, diagonal=diagonal, edges=edges)
+    x, reached = _conjugate_gradients(apply, right, 1 / diagonal.unsqueeze(-1), (0,))
+    _warn_unless("the residual of the linear system of 'irls'", reached, _GOAL * torch.finfo(y.dtype).eps)
     return x
 
 
@@ -295,6 +321,7 @@ def _adjoint(
     rowptr_t: Tensor,
     col_t: Tensor,
     weight_t: Tensor | None,
+    symmetric: bool,
     dinv: Tensor,
     p: Tensor,
     mu: Tensor,
@@ -305,19 +332,35 @@ def _adjoint(
     solver: str,
     backend: str,
 ) -> Tensor:
-    """Solve ``u = grad + J^T u`` with J the derivative of the step at the fixed point f."""
-    graph = (rowptr, col, weight, rowptr_t, col_t, weight_t)
-    pull_back = Problem(*graph, dinv, p, mu, penalty, parameter, eps, mode, solver, backend).pull_back(f, y)
+    """Solve ``u = grad + J^T u`` with J the derivative of the step at the fixed point f.
+
+    On a symmetric graph a step is ``F - a grad E(F)``, so that at its fixed point ``I - J^T`` is ``H diag(a)`` with H
+    the Hessian of the energy: conjugate gradients need tens of steps where the iteration takes thousands, for small
+    mu. The iteration serves directed graphs, and penalties that are not convex where the Hessian is not definite.
+    """
+    graph = (rowptr, col, weight, rowptr_t, col_t, weight_t, symmetric)
+    out, a, pull_back = Problem(*graph, dinv, p, mu, penalty, parameter, eps, mode, solver, backend).pull_back(f, y)
+    moved = float(relative_change(out, f))
+    if not moved <= _AT_REST:
+        warnings.warn(
+            f"plap_solve: the implicit gradient is that of a fixed point, but another step changes the signal by "
+            f"{moved:.1e} of its size; take more steps, or grad='unroll'",
+            UserWarning,
+            stacklevel=2,
+        )
+    if symmetric:
+        a = a.unsqueeze(-1)
+        v, reached = _conjugate_gradients(lambda v: v / a - pull_back(v / a), grad, a, (0, 2))
+        if reached <= tol:
+            return v / a
     u = grad
     for _ in range(_MOST_STEPS):
         new = grad + pull_back(u)
         change = float(relative_change(new, u))
         u = new
-        if change < tol:
-            return u
-        if not math.isfinite(change):
+        if change < tol or not math.isfinite(change):
             break
-    _warn_unconverged("the implicit gradient (where the iteration does not contract, use grad='unroll')", change, tol)
+    _warn_unless("the implicit gradient (where the iteration does not contract, use grad='unroll')", change, tol)
     return u
 
 
@@ -338,6 +381,7 @@ def _implicit(
     rowptr_t: Tensor,
     col_t: Tensor,
     weight_t: Tensor | None,
+    symmetric: bool,
     dinv: Tensor,
     p: Tensor,
     mu: Tensor,

@@ -393,7 +393,7 @@ def plap_step_backward(
             sums += part
         zbar, by_p, logs = sums.unbind(-1)
         if need_p:
-            dp = by_p
+            dp = by_p.contiguous()
         if z is not None and dz_dx is not None:
             x = torch.where(norm > 0, norm, 1)
             t = zbar * dz_dx * x ** (1 - p)

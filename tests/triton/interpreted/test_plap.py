@@ -192,6 +192,11 @@ def test_operators_keep_their_contracts() -> None:
     for need_p in (True, False):
         args = (y.detach(), f.detach(), *kept, *arrays, p.detach(), 0.0, penalty, 0.5, need_p)
         torch.library.opcheck(kernels.plap_step_backward.default, args)
+    # The derivative by p of signals that take several blocks of channels comes by another way.
+    wide = torch.randn(3, 1, 130, dtype=torch.float64)
+    kept = kernels.plap_step(wide, wide, *arrays, p.detach(), mu.detach(), 0.0, 0, 0.0)
+    args = (wide, wide, *kept, *arrays, p.detach(), 0.0, 0, 0.0, True)
+    torch.library.opcheck(kernels.plap_step_backward.default, args)
     torch.library.opcheck(
         kernels.plap_steps.default, (y.detach(), *arrays, p.detach(), mu.detach(), 0.0, penalty, 0.5, 2, 1e-3)
     )
