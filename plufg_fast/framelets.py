@@ -146,8 +146,16 @@ class Framelet:
         self.coeffs = torch.from_numpy(np.stack([chebyshev_coefficients(g, degree) for g in filters]))
         #: ``(r, l)`` of every band, in the order of the transform: low-pass first, then by level.
         self.bands = [(0, levels - 1)] + [(r, level) for level in range(levels) for r in range(1, len(filters))]
-        self._last: tuple[Graph | None, dict[str, Any]] = None, {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what is kept for the last graph: its spectrum, and coefficients where signals were."""
+        self._last: tuple[Graph | None, dict[Any, Any]] = None, {}
         self._kept: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A file or a copy of a network is not the place for a graph.
+        return {**self.__dict__, "_last": (None, {}), "_kept": {}}
 
     @property
     def filters(self) -> list[Filter]:
@@ -163,8 +171,10 @@ class Framelet:
         """Split a signal into bands: ``[N, C] -> [N, B, C]``."""
         self._check("analysis", "x", x, g, 2)
         if self.method == "exact":
-            vectors, gains = self._exact(g, x)  # [N, N], [B, N]
-            return torch.einsum("ik,bk,kc->ibc", vectors, gains, vectors.T @ x.to(gains)).to(x)
+            vectors, gains = self._exact(g, x)  # [N, N], [N, B, 1]
+            with torch.autocast(x.device.type, enabled=False):
+                spectrum = (vectors.T @ x.to(gains)).unsqueeze(1)  # [N, 1, C]
+                return (vectors @ (gains * spectrum).flatten(1)).view(-1, self.num_bands, x.size(1)).to(x)
         low, bands, coeffs = x, [], self._coeffs_for(x)
         for scale in self._scales(g):
             z = ops.cheb_analysis(low, g, coeffs, scale, self.backend)
@@ -178,8 +188,11 @@ class Framelet:
         self._check("synthesis", "z", z, g, 3)
         if self.method == "exact":
             vectors, gains = self._exact(g, z)
-            parts = torch.einsum("ik,bk,kbc->ibc", vectors, gains, torch.einsum("ki,kbc->ibc", vectors, z.to(gains)))
-            return (parts.sum(1) if sum_bands else parts).to(z)
+            with torch.autocast(z.device.type, enabled=False):
+                spectrum = gains * (vectors.T @ z.to(gains).flatten(1)).view(z.shape)
+                spectrum = spectrum.sum(1, keepdim=True) if sum_bands else spectrum
+                parts = (vectors @ spectrum.flatten(1)).view(spectrum.shape)
+                return (parts.squeeze(1) if sum_bands else parts).to(z)
         # The synthesis operator is the adjoint; on the transposed graph its adjoint is the analysis operator.
         target = g if self.reconstruct == "adjoint" else g.transpose()
         coeffs = self._coeffs_for(z)
@@ -283,14 +296,19 @@ class Framelet:
         return found
 
     def _exact(self, g: Graph, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Eigenvectors ``[N, N]`` and gains ``[B, N]`` of a graph."""
-        values, vectors = self._remember(g, "eigh", _eigendecomposition)
-        top = float(values[-1]) if self.lambda_max == "estimate" and values.numel() else None
-        gains = torch.from_numpy(self.responses(values.numpy(), top))
+        """Eigenvectors ``[N, N]`` and gains ``[N, B, 1]`` of a graph, where a signal is and as it is computed with."""
         to = like.device, working_type(like)
-        return vectors.to(*to), gains.to(*to)
 
-    def _remember(self, g: Graph, what: str, compute: Callable[[Graph], Any]) -> Any:
+        def there(_: Graph) -> tuple[Tensor, Tensor]:
+            values, vectors = self._remember(g, "eigh", _eigendecomposition)
+            top = float(values[-1]) if self.lambda_max == "estimate" and values.numel() else None
+            gains = torch.from_numpy(self.responses(values.numpy(), top)).T.unsqueeze(-1)
+            return vectors.to(*to), gains.to(*to)
+
+        found: tuple[Tensor, Tensor] = self._remember(g, to, there)
+        return found
+
+    def _remember(self, g: Graph, what: Any, compute: Callable[[Graph], Any]) -> Any:
         """A property of a graph's spectrum, computed once for the last graph."""
         graph, spectrum = self._last
         if graph is not g:

@@ -37,7 +37,8 @@ class Graph:
             ``torch.sparse`` COO/CSR/CSC matrix or ``SparseTensor`` in PyG's ``adj_t`` convention (row =
             receiving node, values = weights), or a scipy sparse matrix (``A[i, j]`` an edge from i to j).
         num_nodes: number of nodes; by default the largest index plus one, or the matrix's size.
-        edge_weight: ``[E]`` finite, non-negative weights; constants: no gradient flows into them.
+        edge_weight: ``[E]`` finite, non-negative weights; constants: no gradient flows into them. A node whose weights
+            sum to less than about 1e-30 is isolated to signals in single precision.
         flow: ``"source_to_target"`` (node i receives from its in-neighbours) or ``"target_to_source"``.
         degree: ``"in"`` sums the weights of the edges a node receives over, ``"out"`` of those it sends over.
         laplacian_degree: the same choice for the Laplacian alone; ``None`` follows ``degree``.
@@ -200,13 +201,17 @@ class Graph:
             with torch.inference_mode(False):
                 found = self._values(dtype)
             if may_keep():
+                if found[0] is not None and self.weight is not None:
+                    inside, expected = found[0].isfinite(), f"within the range of {dtype}"
+                    checks.all_true("Graph", "edge_weight", expected, inside, self.weight)
                 self._kept[dtype] = found
         return found
 
     def _values(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor, Tensor]:
         weight = None if self.weight is None else self.weight.to(dtype)
-        # A node whose weights vanish in this precision is isolated in it; 1/d must not overflow.
-        largest = torch.finfo(dtype).max ** 0.5
+        # A node whose weights vanish in this precision is isolated in it. (x/sqrt(d))^2, summed over channels, must not
+        # overflow: 2^26 is the room that is left for x.
+        largest = torch.finfo(dtype).max ** 0.5 / 2**13
         dinv, lap_dinv = (
             torch.where(t < largest, t, 0).to(dtype) for t in (self._deg_inv_sqrt, self._lap_deg_inv_sqrt)
         )
@@ -222,10 +227,12 @@ class Graph:
             raise checks.wrong_value("Graph.to", "dtype", "a floating-point type", checks.Shown(dtype))
         if target == self.device and dtype == self.dtype:
             return self
-        moved = self._moved(target, dtype)
-        if self._transpose is not self:
-            moved._transpose = self._transpose._moved(target, dtype)
-            moved._transpose._transpose = moved
+        # Training may follow a move in inference mode.
+        with torch.inference_mode(False):
+            moved = self._moved(target, dtype)
+            if self._transpose is not self:
+                moved._transpose = self._transpose._moved(target, dtype)
+                moved._transpose._transpose = moved
         return moved
 
     def _moved(self, device: torch.device, dtype: torch.dtype) -> Graph:
@@ -278,6 +285,10 @@ class GraphCache:
 
     def __init__(self) -> None:
         self.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A file or a copy of a network is not the place for a graph.
+        return {"_last": None}
 
     def clear(self) -> None:
         """Forget the graph."""
@@ -425,7 +436,7 @@ def _from_matrix(given: Any, flow: Flow) -> tuple[Tensor, Tensor, Tensor | None,
 
 def _from_torch_sparse(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     # The values of a COO matrix would leave its gradient behind in silence.
-    _refuse_gradient("edge_index", given)
+    checks.constant("Graph", "edge_index", given)
     if given.layout == torch.sparse_coo:
         # Uncoalesced entries are duplicates like any others and are summed with them later.
         index, value = given._indices(), given._values()
@@ -455,12 +466,6 @@ def _from_torch_sparse(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return row, col, given.values()
 
 
-def _refuse_gradient(name: str, value: Tensor) -> None:
-    if value.requires_grad:
-        constant = f"a constant (pass {name}.detach())"
-        raise checks.wrong_value("Graph", name, constant, checks.Shown("a tensor that requires grad"))
-
-
 def _checked_weight(given: Any, edges: Tensor) -> Tensor:
     if not isinstance(given, Tensor):
         raise checks.wrong_type("Graph", "edge_weight", "a torch.Tensor", given)
@@ -469,7 +474,7 @@ def _checked_weight(given: Any, edges: Tensor) -> Tensor:
         raise checks.wrong_type("Graph", "edge_weight", "real", weight)
     if weight.dim() != 1 or weight.numel() != edges.numel():
         raise checks.wrong_value("Graph", "edge_weight", f"of shape [{edges.numel()}], one per edge", weight)
-    _refuse_gradient("edge_weight", weight)
+    checks.constant("Graph", "edge_weight", weight)
     checks.same_device("Graph", "edge_weight", weight, "edge_index", edges.device)
     if not weight.is_floating_point():
         weight = weight.to(torch.get_default_dtype())

@@ -134,7 +134,11 @@ CASES: list[Case] = [
     ("synthesis-bands", lambda: pf.Framelet("haar").synthesis(torch.randn(3, 3, 4), G), ValueError, "Framelet.synthesis: z must be of shape [3, 2, C]"),
     # layers
     ("variant", lambda: conv(variant="pl-ufg3"), ValueError, "PLUFGConv: variant must be one of 'pl-ufg1', 'pl-ufg2', 'pl-fufg', got 'pl-ufg3'"),
-    ("layer-p-bands", lambda: conv(p=[1.0, 2.0]), ValueError, "PLUFGConv: p must be one value or 1 (the bands that pl-ufg2 smooths), got 2"),
+    ("layer-p-bands", lambda: conv(p=[1.0, 2.0]), ValueError, "PLUFGConv: p must be one value for pl-ufg2, got 2"),
+    ("layer-p-text", lambda: conv(p="1.5"), TypeError, "PLUFGConv: p must be a number, got '1.5'"),
+    ("layer-p-grad", lambda: conv(p=torch.tensor(1.5, requires_grad=True)), ValueError, "PLUFGConv: p must be a constant (learn_p=True makes it a parameter)"),
+    ("weight-overflows", lambda: pf.ops.plap_step(BANDS, BANDS, pf.Graph(EDGES, edge_weight=torch.full((EDGES.size(1),), 1e39, dtype=torch.float64)), 1.5, 1.0), ValueError, "Graph: edge_weight must be within the range of torch.float32, got 1e+39"),
+    ("eps-squared", lambda: pf.ops.plap_step(BANDS, BANDS, G, 0.5, 1.0, eps=1e-20), ValueError, "eps must be 0, or large enough that its square is a torch.float32"),
     ("layer-learn-p", lambda: conv(p=0.5, learn_p=True), ValueError, "PLUFGConv: p must be a finite number of at least 1.0, got 0.5"),
     ("layer-p-low", lambda: conv(p=0.5), ValueError, "PLUFGConv: p must be a finite number of at least 1.0, got 0.5"),
     ("layer-steps", lambda: conv(steps=0), ValueError, "PLUFGConv: steps must be at least 1, got 0"),

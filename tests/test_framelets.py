@@ -1,6 +1,10 @@
 """The framelet transform against eigendecompositions, tightness, and the figures the docs state."""
 
+import gc
 import math
+import pickle
+import weakref
+from typing import Any, Literal
 
 import graphs
 import matplotlib
@@ -12,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from plufg_fast import Framelet, Graph
-from plufg_fast.framelets import BANKS, chebyshev_coefficients, dense_laplacian, estimate_lambda_max
+from plufg_fast.framelets import BANKS, Method, chebyshev_coefficients, dense_laplacian, estimate_lambda_max
 
 SMOOTH = ["haar", "linear", "quadratic"]
 
@@ -144,6 +148,30 @@ def test_scales_of_the_levels(options: dict[str, object], first: float) -> None:
     assert framelet._level_scales(framelet._known_lambda_max()) == pytest.approx([first, first / framelet.dilation])
 
 
+@pytest.mark.parametrize("method", ["chebyshev", "exact"])
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"scale": "none"}, 1.0),
+        ({"scale": "none", "lambda_max": 1.9}, 1.0),
+        ({"scale": "dyadic", "dilation": 3.0, "lambda_max": 7.0}, 1 / 3),
+        ({"scale": "dyadic", "lambda_max": 1.9, "dilation": 1.25}, 1.25**2),
+        ({"scale": "fit", "lambda_max": 1.9}, math.pi / 1.9),
+        ({"scale": "fit", "lambda_max": 3.0}, math.pi / 3),
+    ],
+)
+def test_scale_and_lambda_max_reach_the_transform(options: dict[str, Any], first: float, method: Method) -> None:
+    w = graphs.dense("weighted")
+    g, x = graphs.from_dense(w), torch.randn(11, 3, dtype=torch.float64)
+    # Within the filters' interval, where the series converges: the eigenvalues end at 1.70.
+    assert first * torch.linalg.eigvalsh(graphs.laplacian(w))[-1] < math.pi
+    framelet = Framelet("haar", levels=2, degree=24, method=method, **options)
+    expected = spectral_bands(graphs.laplacian(w), x, "haar", [first, first / framelet.dilation])
+    z = framelet.analysis(x, g)
+    torch.testing.assert_close(z, expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(framelet.synthesis(z, g), x, rtol=1e-10, atol=1e-10)
+
+
 def test_bands_are_named_in_order() -> None:
     assert Framelet("linear", levels=1).bands == [(0, 0), (1, 0), (2, 0)]
     assert Framelet("haar", levels=3).bands == [(0, 2), (1, 0), (1, 1), (1, 2)]
@@ -206,6 +234,22 @@ def test_plot_draws_every_band() -> None:
     matplotlib.pyplot.close("all")
 
 
+def test_plot_shows_what_is_applied_and_dashed_what_is_meant() -> None:
+    matplotlib.use("Agg")
+    framelet = Framelet("haar", degree=1)
+    meant, applied = (np.asarray(line.get_ydata()) for line in framelet.plot().lines[1::-1])
+    spectrum = np.linspace(0, 2, 501)
+    ideal = np.cos(math.pi / 4 * spectrum)  # cos(x / 2), lambda_max at pi
+    np.testing.assert_allclose(meant, ideal, atol=1e-14)
+    # A line is far from a cosine: c_0 / 2 + c_1 (x - 1) of the series.
+    nodes = np.cos((np.arange(40) + 0.5) * math.pi / 40)
+    values = np.cos((nodes + 1) * math.pi / 4)
+    line = values.mean() + 2 * (values * nodes).mean() * (spectrum - 1)
+    np.testing.assert_allclose(applied, line, atol=1e-12)
+    assert np.abs(line - ideal).max() > 0.05
+    matplotlib.pyplot.close("all")
+
+
 def test_repr_names_the_configuration() -> None:
     text = repr(Framelet("haar", levels=2, degree=5))
     assert text == (
@@ -223,6 +267,33 @@ def test_half_precision_is_storage_only(method: str) -> None:
     for sum_bands in (True, False):
         expected = framelet.synthesis(z.float(), g, sum_bands).bfloat16()
         assert torch.equal(framelet.synthesis(z, g, sum_bands), expected)
+
+
+@pytest.mark.parametrize("method", ["chebyshev", "exact"])
+def test_autocast_leaves_the_transform_alone(method: Literal["chebyshev", "exact"]) -> None:
+    g, x = graphs.graph("weighted"), torch.randn(11, 3, generator=torch.Generator().manual_seed(0))
+    framelet = Framelet("linear", 2, method=method)
+    z = framelet.analysis(x, g)
+    back = framelet.synthesis(z, g)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(framelet.analysis(x, g), z)
+        assert torch.equal(framelet.synthesis(z, g), back)
+
+
+def test_nothing_of_a_graph_is_saved_or_left_after_forgetting() -> None:
+    g = Graph(torch.randint(0, 300, (2, 900), generator=torch.Generator().manual_seed(0)), 300)
+    g = Graph(torch.cat((g.edge_index, g.edge_index.flip(0)), 1), 300)
+    framelet = Framelet("linear", method="exact")
+    fresh = len(pickle.dumps(framelet))
+    expected = framelet.analysis(torch.ones(300, 1), g)
+    assert len(pickle.dumps(framelet)) == fresh
+    assert torch.equal(pickle.loads(pickle.dumps(framelet)).analysis(torch.ones(300, 1), g), expected)
+    watched = weakref.ref(g)
+    del g
+    assert watched() is not None
+    framelet.forget()
+    gc.collect()
+    assert watched() is None
 
 
 def test_coefficients_are_brought_to_the_signal_once_and_can_be_trained_through() -> None:

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 import plufg_fast.graph
 import plufg_fast.ops
 from plufg_fast import Graph
-from plufg_fast.graph import GraphCache, expand_rows
+from plufg_fast.graph import Degree, Flow, GraphCache, expand_rows
 
 
 def to_dense(g: Graph) -> torch.Tensor:
@@ -103,6 +103,37 @@ def test_every_input_format_gives_the_same_graph(kind: str) -> None:
     assert same(g, Graph.from_data(Data(edge_index=index, edge_weight=weight, num_nodes=n)))
     assert same(g, Graph.from_data(Data(adj_t=coo, num_nodes=n)))
     assert same(g, Graph(index.flip(0), n, weight, flow="target_to_source"))
+
+
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+@pytest.mark.parametrize(("degree", "laplacian_degree"), [("in", "out"), ("out", "in"), ("out", None)])
+def test_options_of_a_graph_from_data(flow: Flow, degree: Degree, laplacian_degree: Degree | None) -> None:
+    w = graphs.dense("directed_weighted_loops")  # W[i, j] from j to i
+    receiver, sender = w.nonzero(as_tuple=True)
+    data = Data(edge_index=torch.stack((sender, receiver)), edge_weight=w[receiver, sender], num_nodes=11)
+    g = Graph.from_data(data, flow, degree, laplacian_degree)
+    w = w if flow == "source_to_target" else w.T
+    assert torch.equal(to_dense(g), w)
+    off = w.clone().fill_diagonal_(0)
+    over = {"in": 1, "out": 0}
+    torch.testing.assert_close(g.deg_inv_sqrt, graphs.inverse_sqrt(w.sum(over[degree])))
+    expected = graphs.inverse_sqrt(off.sum(over[laplacian_degree or degree]))
+    torch.testing.assert_close(g.lap_deg_inv_sqrt, expected)
+
+
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_edge_index_is_what_was_given_whichever_way_it_flows(flow: Flow) -> None:
+    index = torch.tensor([[3, 0, 2, 2, 1], [1, 2, 2, 0, 3]])
+    g = Graph(index, 4, flow=flow)
+    assert torch.equal(g.edge_index[:, g.edge_slot], index)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_integer_weights_keep_their_values(dtype: torch.dtype) -> None:
+    g = Graph(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), edge_weight=torch.tensor([2, 2, 3, 3], dtype=dtype))
+    assert g.weight is not None
+    assert g.weight.dtype == torch.get_default_dtype()
+    assert g.weight.tolist() == [2, 2, 3, 3]
 
 
 def test_sparse_tensor_gives_the_same_graph() -> None:
@@ -240,14 +271,36 @@ def test_symmetric_up_to_rounding_is_undirected() -> None:
     assert not graphs.from_dense(w).is_undirected
 
 
-def test_weights_that_vanish_in_single_precision_leave_a_node_isolated() -> None:
-    g = Graph(
-        torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), edge_weight=torch.tensor([1.0, 1.0, 1e-90, 1e-90]).double() * 1e-2
-    )
+@pytest.mark.parametrize("kind", ["weighted", "directed_weighted_loops"])
+def test_moved_in_inference_mode_it_can_be_trained_with(kind: str) -> None:
+    with torch.inference_mode():
+        g = graphs.graph(kind).to(torch.float32)
+    y = torch.randn(11, 2, requires_grad=True)
+    (plufg_fast.ops.plap_step(y, y, g, 1.5, 1.0).sum() + plufg_fast.Framelet().analysis(y, g).sum()).backward()
+    assert y.grad is not None
+
+
+@pytest.mark.parametrize("least", [1e-92, 1e-36])
+def test_weights_that_vanish_in_single_precision_leave_a_node_isolated(least: float) -> None:
+    # 1e-36 is a float32, but squares of what is divided by its root are none.
+    weight = torch.tensor([1.0, 1.0, least, least], dtype=torch.float64)
+    g = Graph(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), edge_weight=weight)
     _, dinv, lap_dinv = g.values(torch.float32)
     assert dinv[2] == lap_dinv[2] == 0
-    y = torch.randn(3, 2)
-    assert torch.isfinite(plufg_fast.ops.plap_solve(y, g, 2.0, 1.0)).all()
+    assert g.values(torch.float64)[1][2] > 0
+    y = torch.full((3, 64), 3.0, requires_grad=True)
+    for p in (1.0, 1.7, 2.0, 2.5):
+        out = plufg_fast.ops.plap_solve(y * torch.tensor([[1.0], [-2.0], [3.0]]), g, p, 1.0)
+        assert out.isfinite().all()
+        assert torch.autograd.grad(out.sum(), y)[0].isfinite().all()
+
+
+def test_weights_that_are_small_in_single_precision_count() -> None:
+    weight = torch.tensor([1.0, 1.0, 1e-28, 1e-28])
+    g = Graph(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), edge_weight=weight)
+    y = torch.randn(3, 64, generator=torch.Generator().manual_seed(0))
+    exact = plufg_fast.ops.plap_solve(y.double(), g, 1.7, 1.0)
+    torch.testing.assert_close(plufg_fast.ops.plap_solve(y, g, 1.7, 1.0), exact.float(), rtol=1e-5, atol=1e-5)
 
 
 class TestCache:

@@ -82,13 +82,22 @@ class _Network(nn.Module, ABC):
 class _Smoothing(GraphLayer):
     r"""Products with :math:`A = \tilde D^{-1/2} (W + I) \tilde D^{-1/2}`, GCN's matrix.
 
-    As in PyG's ``gcn_norm``, :math:`\tilde D` holds in-degrees, and a node that has a self-loop gets no other. The
-    matrix is not made: to this package's kernels it is a Laplacian with another diagonal.
+    As in PyG's ``gcn_norm``, :math:`\tilde D` holds in-degrees, and a node that has a self-loop gets no other (the
+    weights of several are summed). The matrix is not made: to this package's kernels it is a Laplacian with another
+    diagonal.
     """
 
     def __init__(self) -> None:
         super().__init__(True, "auto", flow="source_to_target", laplacian_degree="in")
         self._last: tuple[Graph, torch.dtype, Laplacian] | None = None
+
+    def reset_parameters(self) -> None:
+        """Forget the cached graph."""
+        super().reset_parameters()
+        self._last = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}
 
     def forward(self, x: Tensor, edges: EdgesOrGraph, edge_weight: Tensor | None) -> Step:
         """The function ``(x, other, a, b, c) -> a A x + b x + c other`` of signals like ``x``."""

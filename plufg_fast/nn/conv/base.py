@@ -14,6 +14,7 @@ from torch.nn.parameter import UninitializedParameter
 from ... import checks
 from ...graph import Graph, GraphCache, check_options
 from ...ops.backend import Backend, check_name
+from ...ops.sums import working_type
 
 Theta: TypeAlias = Literal["node", "channel", "band"]
 
@@ -147,8 +148,12 @@ class Exponent(torch.nn.Module):
 
     def __init__(self, where: str, p: float | Sequence[float] | Tensor, learn: bool, eps: float) -> None:
         super().__init__()
+        if isinstance(p, Tensor) and p.requires_grad:
+            constant = "a constant (learn_p=True makes it a parameter)"
+            raise checks.wrong_value(where, "p", constant, checks.Shown("a tensor that requires grad"))
         values: Any = p.tolist() if isinstance(p, Tensor) else p
-        given: list[Any] = list(values) if isinstance(values, Iterable) else [values]
+        several = isinstance(values, Iterable) and not isinstance(values, str)
+        given: list[Any] = list(values) if several else [values]
         checks.number(where, "eps", eps, least=0.0)
         for value in given:
             bound = {"least": 1.0} if eps == 0 or learn else {"above": 0.0}
@@ -157,7 +162,7 @@ class Exponent(torch.nn.Module):
         self.learn = learn
         self.raw = Parameter(torch.empty(len(self.start))) if learn else None
         single = len(self.start) == 1
-        self.register_buffer("values", None if learn or single else torch.tensor(self.start), persistent=False)
+        self.register_buffer("values", None if learn or single else self._exact(None), persistent=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -166,10 +171,21 @@ class Exponent(torch.nn.Module):
             with torch.no_grad():
                 self.raw.copy_(torch.tensor([math.log(math.expm1(max(v - 1, 1e-3))) for v in self.start]))
 
+    def _exact(self, device: torch.device | None) -> Tensor:
+        return torch.tensor(self.start, dtype=torch.float64, device=device)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Exponent:
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        if self.values is not None:
+            # Where the layer goes, the values go too; its precision is that of its weights.
+            self.values = self._exact(self.values.device)
+        return self
+
     def forward(self) -> float | Tensor:
         """The value for the operators: a number, or one value per band."""
         if self.raw is not None:
-            return 1 + torch.nn.functional.softplus(self.raw)
+            # Half precision would not tell p = 1.003 from 1.
+            return 1 + torch.nn.functional.softplus(self.raw.to(working_type(self.raw)))
         return self.start[0] if self.values is None else self.values
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ class ChebConv(GraphLayer):
 
     A replacement for :class:`torch_geometric.nn.ChebConv`: the same arguments, parameters (state_dicts load
     either way) and numbers, without an array over edges and channels. The one difference: no gradient flows into
-    edge weights.
+    edge weights and eigenvalues, which are refused where they require one.
 
     Args:
         in_channels: size of each input sample, or -1 to take it from the first input.
@@ -111,7 +111,8 @@ class ChebConv(GraphLayer):
     ) -> Laplacian:
         """``2 L / lambda_max`` in the chosen normalisation."""
         lap = laplacian(g, dtype)
-        dinv = g.values(torch.float64)[2]
+        # A node that is isolated in this precision is so here.
+        dinv = torch.where(g.values(dtype)[2] > 0, g.values(torch.float64)[2], 0)
         left: Tensor = dinv
         right: Tensor = dinv
         diag: Tensor = torch.ones_like(dinv)
@@ -125,6 +126,8 @@ class ChebConv(GraphLayer):
         if lambda_max is None:
             factor = 1 / diag.amax() if self.normalization is None and g.num_edges else diag.new_ones(())
         else:
+            if isinstance(lambda_max, Tensor):
+                checks.constant("ChebConv", "lambda_max", lambda_max)
             top = torch.as_tensor(lambda_max, dtype=torch.float64, device=g.device)
             checks.all_true("ChebConv", "lambda_max", "finite and above 0", (top > 0) & top.isfinite(), top)
             if top.numel() > 1:

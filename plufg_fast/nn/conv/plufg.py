@@ -128,9 +128,8 @@ class PLUFGConv(GraphLayer):
         bands = 1 if variant == "pl-ufg2" else self.framelet.num_bands
         self.p = Exponent("PLUFGConv", p, learn_p, eps)
         if len(self.p.start) not in (1, bands):
-            raise ValueError(
-                f"PLUFGConv: p must be one value or {bands} (the bands that {variant} smooths), got {len(self.p.start)}"
-            )
+            more = f" or {bands}, for the bands that it smooths" if bands > 1 else ""
+            raise ValueError(f"PLUFGConv: p must be one value for {variant}{more}, got {len(self.p.start)}")
         self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
         self.filter = BandFilter("PLUFGConv", theta, self.framelet.num_bands, out_channels, num_nodes)
         self.bias = Parameter(torch.empty(out_channels)) if bias else None
@@ -139,6 +138,7 @@ class PLUFGConv(GraphLayer):
     def reset_parameters(self) -> None:
         """Draw all parameters anew and forget the cached graph."""
         super().reset_parameters()
+        self.framelet.forget()
         self.lin.reset_parameters()
         self.filter.reset_parameters()
         self.p.reset_parameters()

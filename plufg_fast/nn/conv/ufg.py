@@ -85,6 +85,7 @@ class UFGConv(GraphLayer):
     def reset_parameters(self) -> None:
         """Draw all parameters anew and forget the cached graph."""
         super().reset_parameters()
+        self.framelet.forget()
         self.lin.reset_parameters()
         self.filter.reset_parameters()
         zeros(self.bias)
