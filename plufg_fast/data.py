@@ -161,9 +161,9 @@ def _raw_files(key: str, root: Path) -> dict[str, Path] | None:
     """The raw files of a graph below ``root`` by the names that PyG looks for, or None if they are not there."""
     family, _, folder = _SOURCES[key]
     raw = root / family / folder / "raw"
-    if not raw.is_dir():
+    files = {path.name: path for path in sorted(raw.iterdir()) if path.is_file()} if raw.is_dir() else {}
+    if not files:  # also where a download has failed
         return None
-    files = {path.name: path for path in sorted(raw.iterdir()) if path.is_file()}
     if key == OLD_CORNELL:
         files["out1_node_feature_label.txt"] = root / "WebKB" / "texas" / "raw" / "out1_node_feature_label.txt"
         files["out1_graph_edges.txt"] = root / "WebKB_cornell_before_2022" / "out1_graph_edges.txt"
@@ -188,9 +188,15 @@ def _dataset(key: str, root: Path, **options: Any) -> Any:
 
 def _downloaded(key: str, root: Path) -> Data:
     """A graph that PyG downloads, Planetoid's with the ten splits of Geom-GCN, too, which PyG has as a dataset."""
-    data: Data = _dataset(key, root)[0]
-    if _SOURCES[key][0] == "Planetoid":
-        fixed = _dataset(key, root, split="geom-gcn")[0]
+    try:
+        data: Data = _dataset(key, root)[0]
+        fixed = _dataset(key, root, split="geom-gcn")[0] if _SOURCES[key][0] == "Planetoid" else None
+    except OSError as error:
+        raise OSError(
+            f"load: there is no {key} in {root}, and downloading it failed: {error}; a root ($PLUFG_DATA) names a "
+            f"folder that has it, as {'/'.join(('ROOT', _SOURCES[key][0], _SOURCES[key][2], 'raw'))}"
+        ) from error
+    if fixed is not None:
         for part in ("train_mask", "val_mask", "test_mask"):
             data[f"geom_gcn_{part}"] = fixed[part].bool()  # [N, 10]
     return data
@@ -251,7 +257,7 @@ def csbm(
     if num_nodes < 4 or num_features < 1:
         raise ValueError(f"csbm: expected num_nodes >= 4, num_features >= 1, got {num_nodes}, {num_features}")
     if not 0.0 < avg_degree < num_nodes:
-        raise ValueError(f"csbm: expected 0 < avg_degree < num_nodes, got {avg_degree}")
+        raise ValueError(f"csbm: expected 0 < avg_degree < num_nodes ({num_nodes}), got {avg_degree}")
     if not -1.0 <= phi <= 1.0:
         raise ValueError(f"csbm: expected phi in [-1, 1], got {phi}")
     if not epsilon >= -1.0:
@@ -402,7 +408,10 @@ def _fixed(data: Data, kind: str, seed: int | None) -> Split:
     masks = [data.get(f"{prefix}{part}_mask") for part in ("train", "val", "test")]
     if any(mask is None or mask.dim() != (2 if geom_gcn else 1) for mask in masks):
         name = data.get("name", "this graph")
-        raise ValueError(f"split: {name} comes without the {kind!r} split; 'random' and 'released' always work")
+        missing = f"split: {name} comes without the {kind!r} split"
+        if geom_gcn and _SOURCES.get(name, ("",))[0] == "Planetoid":
+            missing += f" ({name}_split_0.6_0.2_0.npz and so on, in Planetoid_geom_gcn_splits below the root)"
+        raise ValueError(f"{missing}; 'random' and 'released' always work")
     found = cast("list[Tensor]", masks)
     return Split(*((mask[:, (seed or 0) % 10] if geom_gcn else mask).clone() for mask in found))
 

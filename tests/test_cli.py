@@ -4,7 +4,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +15,11 @@ from webkb import write_webkb
 
 import plufg_fast
 from plufg_fast.cli import app
+from plufg_fast.experiments import reproduce as reproducing
+from plufg_fast.experiments import train as training
+from plufg_fast.experiments.train import Result, TrainConfig
+
+Invoke: TypeAlias = Callable[..., Any]
 
 
 @pytest.fixture
@@ -98,6 +106,54 @@ def test_train_passes_every_option_on(invoke, tmp_path):
     assert (config["split"], config["patience"], config["hidden_channels"]) == ("released", 1, 8)
 
 
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What ``plufg train`` asks for: nothing is trained, and two runs have finished with these accuracies."""
+    asked: dict[str, Any] = {}
+
+    def train(config: TrainConfig, out: Path, progress: object, **options: Any) -> list[Result]:
+        asked.update(config=config, out=out, **options)
+        losses: list[list[float]] = [[1.0], [1.0], [0.5]]
+        return [Result(0.9, 0.8, test, 0.6, 0.25, 1, 1, 0.1, *losses) for test in (0.3, 0.35)]
+
+    monkeypatch.setattr(training, "train", train)
+    return asked
+
+
+def test_without_options_train_has_the_defaults_of_the_package(invoke: Invoke, told: dict[str, Any]) -> None:
+    assert invoke("train").exit_code == 0
+    assert told == {"config": TrainConfig(), "out": Path("out/train"), "checkpoints": None, "save_every": 100}
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("--self-loops", {"self_loops": True}),
+        ("--largest-component", {"largest_component": True}),
+        ("--undirected", {"undirected": True}),
+        ("--normalize", {"normalize_features": True}),
+    ],
+)
+def test_what_is_done_to_a_graph_reaches_its_loading(
+    invoke: Invoke, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch, flag: str, expected: dict[str, bool]
+) -> None:
+    assert invoke("train", "--dataset", "texas", flag).exit_code == 0
+    monkeypatch.setattr(training, "load", lambda name, root, **options: options)
+    assert training.load_data(told["config"]) == expected
+
+
+def test_train_prints_every_accuracy_under_its_name(invoke: Invoke, told: dict[str, Any]) -> None:
+    lines = [line.split("│") for line in invoke("train").stdout.splitlines() if line.startswith("│")]
+    rows = [[cell.strip() for cell in line[1:-1]] for line in lines]
+    assert rows == [
+        ["train", "90.00%", "0.00%"],
+        ["validation", "80.00%", "0.00%"],
+        ["test", "32.50%", "3.54%"],
+        ["test, corrected for class shares", "60.00%", "0.00%"],
+        ["largest class of the test nodes", "25.00%", ""],
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -107,7 +163,7 @@ def test_train_passes_every_option_on(invoke, tmp_path):
         (("--model", "gcn", "--p", "1.5"), ["gcn has no option p", "dropout"]),
         (("--p", "-1"), ["p", "-1"]),
         (("--p", "1,x"), ["numbers with commas", "--p", "1,x"]),
-        (("--p", "1,2"), ["p must be one value or 1", "pl-ufg2"]),
+        (("--p", "1,2"), ["p must be one value for pl-ufg2, got 2"]),
         (("--schedule", "up"), ["up", "constant", "cosine"]),
         (("--rates", "0.5"), ["--rates TRAIN,VAL", "0.5"]),
         (("--rates", "0.5,0.5"), ["sum below 1"]),
@@ -272,7 +328,6 @@ def test_finalists_of_a_search_make_the_preset(invoke, tmp_path):
 
 def test_a_search_from_a_preset_varies_what_is_not_said(invoke, tmp_path):
     from plufg_fast.experiments import presets
-    from plufg_fast.experiments.train import TrainConfig
 
     options = {"num_nodes": 60}
     preset = TrainConfig("csbm", "pgnn", epochs=1, model_options={"mu": 0.5, "p": 1.5, "K": 3}, data_options=options)
@@ -342,6 +397,33 @@ def test_reproduce_writes_a_report_that_names_its_command(invoke, tmp_path, monk
     after = (folder / "results.jsonl").read_text()
     assert after.startswith(before)
     assert len(after.splitlines()) == 2 * 3 * 3
+
+
+@pytest.mark.parametrize("command", [("reproduce", "denoise"), ("denoise",)])
+def test_what_is_to_be_reproduced_is_passed_on(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def reproduce(experiment: str, out: Path, **options: Any) -> Path:
+        asked.update(options, experiment=experiment, out=out)
+        report = tmp_path / "report.md"
+        report.write_text("")
+        return report
+
+    monkeypatch.setattr(reproducing, "reproduce", reproduce)
+    result = invoke(
+        *command, "--datasets", "texas,Cornell", "--models", "mlp", "--p", "1.5", "--values", "0.1,0.2", "--runs", 3,
+        "--seed", 4, "--epochs", 5, "--patience", 6, "--split", "random", "--jobs", 7, "--no-presets",
+        "--root", tmp_path, "--out", "here",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    del asked["progress"], asked["command"]
+    assert asked == {
+        "experiment": "denoise", "out": Path("here"), "datasets": ["texas", "cornell"], "models": ["mlp"],
+        "ps": ["1.5"], "values": [0.1, 0.2], "runs": 3, "seed": 4, "epochs": 5, "patience": 6, "split": "random",
+        "root": str(tmp_path), "use_presets": False, "jobs": 7,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -442,13 +524,14 @@ def test_runs_on_record_are_drawn_one_picture_for_a_graph(invoke, tmp_path, give
             file.write(json.dumps({**entry, "key": str(seed)}) + "\n")
     invoke("plot", noisy)
     assert [path.name for path in noisy.parent.glob("*.png")] == ["runs-csbm-random-noise0.1.png"]
-    result = invoke("plot", tmp_path / "nothing")
-    assert (result.exit_code, "no finished run" in result.stderr) == (2, True)
+    (tmp_path / "empty").mkdir()
+    for place, words in (("nothing", "no file or folder"), ("empty", "no finished run")):
+        result = invoke("plot", tmp_path / place)
+        assert (result.exit_code, words in result.stderr) == (2, True)
 
 
 def test_lines_are_told_apart_by_what_differs():
     from plufg_fast.experiments import history
-    from plufg_fast.experiments.train import TrainConfig
 
     configs = [asdict(TrainConfig(model=model, lr=lr)) for model, lr in (("gcn", 0.1), ("gcn", 0.2), ("mlp", 0.1))]
     configs += [asdict(TrainConfig(model="sgc", epochs=epochs)) for epochs in (5, 200)]

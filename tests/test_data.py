@@ -58,15 +58,19 @@ def test_csbm_graph_is_simple_and_undirected_and_the_classes_are_balanced():
     assert sorted(torch.bincount(graph.y).tolist()) == [250, 251]
 
 
-def test_csbm_features_carry_the_signal_the_edges_do_not():
-    # The share of the variance along u that the classes explain is mu |u|^2 / n to 1 / f.
-    n, f, epsilon = 4000, 50, 3.25
-    for phi, mu in ((0.0, math.sqrt(n / f * (1 + epsilon))), (1.0, 0.0)):
-        graph = csbm(n, f, 10.0, phi, epsilon, seed=0)
+@pytest.mark.parametrize("phi", [0.0, 0.5, -0.8, 1.0])
+def test_csbm_features_carry_the_signal_the_edges_do_not(phi: float) -> None:
+    # Rows are sqrt(mu / n) v u + w / sqrt(f): their mean along v has the squared length (mu |u|^2 + |w|^2 / f) / n.
+    n, f, epsilon, sizes = 1000, 1000, 3.25, []
+    for seed in range(10):
+        graph = csbm(n, f, 10.0, phi, epsilon, seed=seed)
         sign = (2 * graph.y - 1).float().unsqueeze(1)
-        mean = (sign * graph.x).mean(0)  # = sqrt(mu / n) u up to noise of variance 1 / (n f) each
-        expected = mu / n + 1 / n
-        assert float(mean.square().sum()) == pytest.approx(expected, rel=0.6)
+        sizes.append(n * float((sign * graph.x).mean(0).square().sum()))
+        rest = graph.x - sign * (sign * graph.x).mean(0)
+        assert float(rest.square().mean()) == pytest.approx(1 / f, rel=0.01), "noise"
+    mu = math.sqrt(n / f * (1 + epsilon)) * math.cos(phi * math.pi / 2)
+    # Ten graphs have a standard deviation of 0.04 at most.
+    assert sum(sizes) / len(sizes) - 1 == pytest.approx(mu, abs=0.15)
 
 
 def test_csbm_same_seed_same_graph_and_another_seed_another():
@@ -134,6 +138,22 @@ def test_released_split_has_class_quotas_and_drops_small_classes_with_a_warning(
         masks = split(labelled, "released", rates=(0.6, 0.2))
     assert counts(masks) == [40, 12, 38]
     assert not any(bool(mask[labelled.y == 2].any()) for mask in masks)
+
+
+@pytest.mark.parametrize(
+    ("seed", "expected"),
+    [
+        # np.random.RandomState(2021): permutation(7) = 2 3 6 0 1 5 4, then permutation(5) = 0 1 2 3 4.
+        (None, ({1, 3, 4, 5}, {6, 11}, {0, 2, 7, 8, 9, 10})),
+        (7, ({3, 8, 9, 10}, {0, 6}, {1, 2, 4, 5, 7, 11})),
+    ],
+)
+def test_released_split_draws_the_nodes_behind_the_tables(seed: int | None, expected: tuple[set[int], ...]) -> None:
+    # Quotas int(12 / 2 * 0.4) = 2 and int(12 / 2 * 0.2) = 1 of each class: first the nodes 0 2 3 5 7 8 11, then the
+    # nodes 1 4 6 9 10, each in the order of a permutation of the generator that the released code asks.
+    y = torch.tensor([0, 1, 0, 0, 1, 0, 1, 0, 0, 1, 1, 0])
+    masks = split(Data(y=y, x=torch.zeros(12, 1)), "released", seed, rates=(0.4, 0.2))
+    assert tuple(set(mask.nonzero().flatten().tolist()) for mask in masks) == expected
 
 
 def test_released_split_does_not_depend_on_who_else_draws(labelled):
@@ -258,6 +278,27 @@ def test_old_cornell_has_the_edges_of_cornell_and_the_words_and_classes_of_texas
     assert min(counts(split(old, "geom-gcn", 0))) > 0
 
 
+def test_a_failed_download_names_what_is_missing_and_leaves_nothing_that_counts_as_data(tmp_path, monkeypatch):
+    def offline(self):
+        raise OSError("name or service not known")
+
+    monkeypatch.setattr("torch_geometric.datasets.WebKB.download", offline)
+    monkeypatch.setenv("PLUFG_CACHE", str(tmp_path / "cache"))
+    words = r"no texas in .*root.*downloading it failed: name or service.*ROOT/WebKB/texas/raw"
+    (tmp_path / "root").mkdir()
+    for _ in range(2):
+        with pytest.raises(OSError, match=words):
+            load("texas", tmp_path / "root")
+    assert (tmp_path / "root" / "WebKB" / "texas" / "raw").is_dir()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_splits_of_geom_gcn_that_are_missing_are_named(labelled):
+    labelled.name = "cora"
+    with pytest.raises(ValueError, match=r"cora_split_0\.6_0\.2_0\.npz .*Planetoid_geom_gcn_splits"):
+        split(labelled, "geom-gcn")
+
+
 @needs_data
 def test_a_downloaded_cora_has_the_splits_of_geom_gcn_too(tmp_path, monkeypatch):
     # What PyG would have downloaded; a file that it misses, it would ask the network for.
@@ -342,6 +383,16 @@ def test_transforms_keep_masks_and_nodes_together():
     # A node of CiteSeer may have no words at all.
     sums = part.x.sum(1)
     assert torch.all(torch.isclose(sums, torch.ones(())) | (sums == 0))
+
+
+def test_largest_component_goes_along_edges_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A directed path of four nodes, and two nodes that point at each other.
+    edges = torch.tensor([[0, 1, 2, 4, 5], [1, 2, 3, 5, 4]])
+    graph = Data(x=torch.arange(6.0).view(6, 1), edge_index=edges, y=torch.arange(6))
+    monkeypatch.setattr(datasets, "_read", lambda *_: graph)
+    part = load("texas", largest_component=True)
+    assert part.y.tolist() == [0, 1, 2, 3]
+    assert part.edge_index.tolist() == [[0, 1, 2], [1, 2, 3]]
 
 
 def test_self_loops_are_added_where_there_are_none(tmp_path):

@@ -77,7 +77,7 @@ Phi = Annotated[
     float | None,
     typer.Option(min=-1, max=1, help="Homophily of the csbm, from -1 to 1.", show_default="0.5"),
 ]
-Nodes = Annotated[int | None, typer.Option(min=4, help="Nodes of the csbm.", show_default="1000")]
+Nodes = Annotated[int | None, typer.Option(min=11, help="Nodes of the csbm, of 10 neighbours.", show_default="1000")]
 Undirected = Annotated[
     bool,
     typer.Option(

@@ -29,6 +29,8 @@ def draw(results: str | Path, out: str | Path | None = None) -> list[Path]:
         ValueError: If no finished run is there.
     """
     path = Path(results)
+    if not path.exists():
+        raise ValueError(f"plot: no file or folder {path}")
     path = path / "results.jsonl" if path.is_dir() else path
     # Records of a search hold no curves.
     entries = [entry for entry in Records(path).all().values() if "result" in entry]

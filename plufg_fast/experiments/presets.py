@@ -38,6 +38,8 @@ def read(preset: str) -> tuple[TrainConfig, dict[str, Any]]:
         ValueError: If there is no such preset, or it is none.
     """
     path = path_of(preset)
+    if not path.is_file() and preset.endswith(".toml"):
+        raise ValueError(f"preset: no file {preset}")
     if not path.is_file():
         known = ", ".join(names()) or "none yet"
         raise ValueError(f"preset: no {preset!r}; there are {known}, and files of one's own, by their .toml")

@@ -119,19 +119,23 @@ def apply(config: TrainConfig, params: Mapping[str, Any]) -> TrainConfig:
     """The configuration with the values of a trial in place."""
     changed: dict[str, Any] = {}
     model_options, data_options = dict(config.model_options), dict(config.data_options)
-    known_data = inspect.signature(csbm if config.dataset == "csbm" else load).parameters
+    generated = config.dataset == "csbm"
+    known_data = [*inspect.signature(csbm if generated else load).parameters]
+    # Which graph it is does not vary, nor does what follows from the graph.
+    known_data = [name for name in known_data if name not in ("name", "root", "seed")]
+    known_model = [name for name in option_names(config.model) if name != "num_nodes"]
     bands = [params[name] for name in sorted(params, key=_band) if name.startswith("p.")]
     if bands:
         model_options["p"] = bands
     for name, value in params.items():
         if name in _FIELDS:
             changed[name] = value
-        elif name in option_names(config.model):
+        elif name in known_model:
             model_options[name] = value
-        elif name in known_data and name not in ("name", "root"):
+        elif name in known_data:
             data_options[name] = value
         elif not name.startswith("p."):
-            known = ", ".join([*_FIELDS, *option_names(config.model), *known_data])
+            known = ", ".join([*_FIELDS, *known_model, *known_data])
             raise ValueError(f"search: {config.model} on {config.dataset} has nothing called {name!r}; it has {known}")
     return replace(config, **changed, model_options=model_options, data_options=data_options)
 

@@ -9,10 +9,11 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import torch
@@ -144,9 +145,19 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterator[tuple[Any, Any]]]]:
     stop = context.Event()
     with ProcessPoolExecutor(jobs, context, _begin, (stop,)) as pool:
 
-        def each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-            futures = {pool.submit(function, item): item for item in items}
-            for future in as_completed(futures):
+        def each(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+            # Ctrl-C within `as_completed` may leave futures locked, and the pool then waits for them for ever; not
+            # so within the `get` of this queue.
+            done: SimpleQueue[Future[Any]] = SimpleQueue()
+            futures = {}
+            # This starts the workers.
+            with _ctrl_c_later():
+                for item in items:
+                    future = pool.submit(function, item)
+                    futures[future] = item
+                    future.add_done_callback(done.put)
+            for _ in range(len(futures)):
+                future = done.get()
                 yield futures[future], future.result()
 
         try:
@@ -158,9 +169,35 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterator[tuple[Any, Any]]]]:
             raise
 
 
+@contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Hold Ctrl-C back until the end; processes that are started meanwhile never hear of it.
+
+    It reaches all processes of a terminal, and the parent says what it means: a worker that is still importing would
+    answer with a traceback.
+    """
+    heard: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    # What is held back in one thread another one hears, and then it is for the main thread to answer.
+    answers = callable(handler) and threading.current_thread() is threading.main_thread()
+    if answers:
+        signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    masks = hasattr(signal, "pthread_sigmask")  # not on Windows
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masks else set()
+    try:
+        yield
+    finally:
+        if masks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if answers:
+            signal.signal(signal.SIGINT, handler)
+    if heard:
+        signal.raise_signal(signal.SIGINT)
+
+
 def _begin(stop: Any) -> None:
     """Set up a worker: one thread, and no life after that of its parent, however that ends, nor after ``stop``."""
-    # Ctrl-C reaches all processes of a terminal; the parent says what it means.
+    # Where it was not held back.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     _silence()

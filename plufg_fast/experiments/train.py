@@ -124,7 +124,7 @@ def fit(
         split: The nodes to train, validate and test on.
         lr: Adam's learning rate.
         schedule: What becomes of it: ``"constant"`` (the paper's), ``"cosine"`` (falls to 0 over ``epochs``) or
-            ``"plateau"`` (halved after 20 epochs without a lower validation loss).
+            ``"plateau"`` (halved after more than 20 epochs without a lower validation loss).
         weight_decay: L2 penalty on all parameters.
         epochs: Steps of the optimiser.
         patience: Stop after so many epochs without a better one; by default never.

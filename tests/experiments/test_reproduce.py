@@ -7,21 +7,25 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import torch
 from killing import TABLE, Victim, reproduce_and_wait, reproduce_table
+from torch_geometric.data import Data
 from webkb import write_webkb
 
-from plufg_fast import ops
-from plufg_fast.data import csbm
-from plufg_fast.experiments import cells, convergence, isomap, presets, sweep, tables
+from plufg_fast import Graph, Penalty, ops
+from plufg_fast.data import Split, csbm
+from plufg_fast.experiments import cells, convergence, curves, isomap, presets, sweep, tables
 from plufg_fast.experiments.cells import Score, best_printed, in_order, make_cells, printed
 from plufg_fast.experiments.report import Report
 from plufg_fast.experiments.reproduce import EXPERIMENTS, plan, reproduce
-from plufg_fast.experiments.train import Result, TrainConfig, load_checkpoint, run_key, train
+from plufg_fast.experiments.train import Result, TrainConfig, load_checkpoint, load_data, run_key, train
 from plufg_fast.nn.models import MODELS, build
 
 
@@ -36,8 +40,14 @@ def root(tmp_path_factory):
     return write_webkb(tmp_path_factory.mktemp("data"))
 
 
-def result(val, test, loss=0.0, **others):
-    numbers = {"train_accuracy": 1.0, "majority_accuracy": 0.5, "best_epoch": 1, "epochs": 1, "seconds": 0.0}
+def result(val: float, test: float, loss: float = 0.0, **others: Any) -> Result:
+    numbers: dict[str, Any] = {
+        "train_accuracy": 1.0,
+        "majority_accuracy": 0.5,
+        "best_epoch": 1,
+        "epochs": 1,
+        "seconds": 0.0,
+    }
     curve = {"train_loss": [0.0], "val_loss": [loss], "val_accuracies": [val]}
     corrected = others.pop("corrected", 0.25)
     return Result(val_accuracy=val, test_accuracy=test, corrected_test_accuracy=corrected, **numbers, **curve, **others)
@@ -285,7 +295,9 @@ def test_workers_share_the_runs_and_do_not_outlive_who_started_them(tmp_path, ro
     assert len(lines(folder)) == 12
 
 
-def test_ctrl_c_ends_all_processes_at_once_and_loses_nothing(tmp_path, root):
+@pytest.mark.parametrize("finished", [0, 4])
+def test_ctrl_c_ends_all_processes_at_once_and_loses_nothing(finished, tmp_path, root):
+    # Before anything is finished the workers are still importing.
     table = ["heterophilic", "--datasets", "texas", "--models", "mlp", "--runs", "2000", "--epochs", "50"]
     options = ["--no-presets", "--jobs", "2", "--root", root, "--out", tmp_path]
     command = [sys.executable, "-m", "plufg_fast", "reproduce", *table, *options]
@@ -299,18 +311,44 @@ def test_ctrl_c_ends_all_processes_at_once_and_loses_nothing(tmp_path, root):
         # Tests that run in the background of a shell inherit that it is ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    file, deadline = tmp_path / "results.jsonl", time.monotonic() + 300
-    while not (file.exists() and file.read_text().count("\n") >= 4) and time.monotonic() < deadline:
+    file, deadline, workers = tmp_path / "results.jsonl", time.monotonic() + 300, []
+    while time.monotonic() < deadline:
+        workers = [child for child in psutil.Process(process.pid).children() if "spawn_main" in str(child.cmdline())]
+        if len(workers) == 2 and (finished == 0 or (file.exists() and file.read_text().count("\n") >= finished)):
+            break
         time.sleep(0.1)
-    workers = psutil.Process(process.pid).children()
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "the same command goes on" in said
     assert "Traceback" not in said
-    assert len(workers) >= 2
+    assert len(workers) == 2
     assert psutil.wait_procs(workers, timeout=60)[1] == []
-    assert 4 <= len(lines(tmp_path)) < 2000
+    assert finished <= (len(lines(tmp_path)) if file.exists() else 0) < 2000
+
+
+def test_ctrl_c_waits_until_all_work_is_handed_out():
+    handed, begun = [], threading.Event()
+    # Another thread hears it, as one that draws a progress bar may.
+    other = threading.Thread(target=lambda: begun.wait() and signal.raise_signal(signal.SIGINT))
+    other.start()
+
+    def work():
+        for number in range(8):
+            if number == 4:
+                begun.set()
+                other.join()
+            yield number
+            handed.append(number)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), sweep._workers(2) as each:
+            list(each(abs, work()))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert handed == [*range(8)]
 
 
 def test_a_second_process_takes_what_the_first_is_not_at(tmp_path, root):
@@ -471,6 +509,96 @@ def test_a_trace_takes_the_steps_of_the_network():
     with torch.no_grad():
         energy = ops.plap_energy(out - network.conv.bias, network.conv.source(x, g), g, 1.5, 2.0)
     assert convergence.trace(network, data, steps=5).energy[5] == pytest.approx(float(energy), rel=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"penalty": "tikhonov"}, {"eps": 0.5}, {"penalty": Penalty("rtv", 0.5)}], ids=repr)
+def test_a_trace_is_of_the_penalty_and_the_smoothing_of_the_network(options: dict[str, Any]) -> None:
+    data = csbm(60, 6)
+    network = build("pl-ufg2", data, hidden_channels=4, p=1.5, mu=0.5, **options).eval()
+    conv: Any = network.conv
+    g = Graph(data.edge_index, 60)
+    lin: Any = network.lin
+    with torch.no_grad():
+        y = conv.source(lin(data.x).relu(), g).double()
+        energies, changes = {}, []
+        for name, chosen in (("right", options), ("other", {})):
+            f, energies[name] = y, [float(ops.plap_energy(y, y, g, 1.5, 0.5, **chosen))]
+            for _ in range(4):
+                before, f = f, ops.plap_step(f, y, g, 1.5, 0.5, **chosen)
+                energies[name].append(float(ops.plap_energy(f, y, g, 1.5, 0.5, **chosen)))
+                changes.append(float((f - before).norm() / before.norm()))
+    found = convergence.trace(network, data, steps=4)
+    assert found.energy == pytest.approx(energies["right"], rel=1e-9)
+    assert found.residual == pytest.approx(changes[:4], rel=1e-9)
+    assert found.energy != pytest.approx(energies["other"], rel=1e-3)
+
+
+def test_facts_of_a_trace_are_those_of_the_step_that_they_are_named_after() -> None:
+    (cell,) = make_cells(["texas"], ["pl-ufg2"], ["2"])
+    # It rises once, beyond rounding, and the network takes two steps.
+    energy = [10.0, 8.0, 9.0, 4.0, 4.0 * (1 + 1e-14)]
+    found = convergence.Trace(energy, residual=[0.5, 0.4, 0.3, 0.2], taken=2, undirected=True)
+    assert convergence._facts(cell, found) == ["20", "10", "9", "4", "4.0e-01", "2.0e-01", "1"]
+
+
+def test_isomap_shows_what_comes_out_of_the_convolution(tmp_path: Path, root: Path) -> None:
+    (cell,) = make_cells(["texas"], ["pl-ufg2"], ["2"], epochs=2, runs=1, root=str(root))
+    sweep.sweep([cell.run(0)], tmp_path, networks=True)
+    network: Any = load_checkpoint(sweep.network_path(tmp_path, cell.run(0)))[0]
+    data = load_data(cell.config)
+    with torch.no_grad():
+        before = network.lin(data.x).relu()
+        after = network.conv(before, data.edge_index)
+    assert before.shape == after.shape
+    found = isomap.output_of_convolution(cell.run(0), tmp_path, data)
+    torch.testing.assert_close(found, after)
+    assert not torch.allclose(found, before)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "values", "columns"),
+    [("mu", [10.0, 0.5], ["mu = 0.5", "mu = 10"]), ("denoise", [0.2, 0.0], ["0 %", "20 %"])],
+)
+def test_curves_have_every_value_in_its_place(
+    experiment: str, values: list[float], columns: list[str], tmp_path: Path
+) -> None:
+    # Asked for from high to low; the second row has no runs of the low value.
+    low, high = min(values), max(values)
+    accuracy: dict[Any, float] = {("pl-ufg1", low): 0.6, ("pl-ufg1", high): 0.7, ("pl-ufg2", high): 0.8}
+    planned = [
+        cell
+        for model, wanted in (("pl-ufg1", values), ("pl-ufg2", [high]))
+        for cell in plan(experiment, datasets=["texas"], models=[model], ps=["1"], values=wanted)
+    ]
+    scores = {cell: Score([result(0.5, accuracy[cell.model, cell.value])], 0) for cell in planned}
+    assert [(cell.model, cell.value) for cell in scores] == [("pl-ufg1", high), ("pl-ufg1", low), ("pl-ufg2", high)]
+    report = Report("Title", "report", tmp_path)
+    curves.write(report, experiment, scores, {"texas": 50.0})
+    text = report.write().read_text()
+    assert f"|  | {columns[0]} | {columns[1]} |\n" in text
+    assert "| pL-UFG1, p = 1 | 60.00 | 70.00 |\n" in text
+    assert "| pL-UFG2, p = 1 |  | 80.00 |\n" in text
+    panel = curves._draw(experiment, scores, 50.0).axes[0]
+    drawn = [point for line, *_ in panel.containers for point in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+    unit = 100 if experiment == "denoise" else 1
+    assert torch.tensor(drawn).tolist() == [[unit * low, 60.0], [unit * high, 70.0], [unit * high, 80.0]]
+
+
+def test_what_a_report_says_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of the three edges between different nodes two stay within a class; class 2 is in no mask.
+    y, edges = torch.tensor([0, 0, 1, 2, 2]), torch.tensor([[0, 1, 3, 4], [1, 2, 4, 4]])
+    graph = Data(x=torch.eye(5, 3), y=y, edge_index=edges)
+    masks = Split(*(torch.arange(5) == node for node in range(3)))
+    monkeypatch.setattr(sweep, "_graph_of", lambda config: graph)
+    monkeypatch.setattr(sweep, "draw_split", lambda config, run, data: masks)
+    facts = {
+        "dataset": "texas", "nodes": 5, "edges": 4, "features": 3, "classes": 3, "binary_features": True,
+        "homophily": pytest.approx(2 / 3), "split": {"train": 1, "val": 1, "test": 1}, "classes_in_no_mask": [2],
+        "nodes_of_these": 2,
+    }  # fmt: skip
+    assert sweep._describe(TrainConfig("texas")) == facts
+    graph.x = 0.5 * graph.x
+    assert sweep._describe(TrainConfig("texas")) == {**facts, "binary_features": False}
 
 
 def test_networks_are_kept_where_they_are_looked_into(tmp_path, root):

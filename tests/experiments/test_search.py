@@ -2,10 +2,15 @@
 
 import csv
 import json
+import math
 import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import optuna
 import pytest
 import torch
 from killing import Victim, claim_forever, search_finalists, search_trials
@@ -13,7 +18,7 @@ from killing import Victim, claim_forever, search_finalists, search_trials
 from plufg_fast.data import csbm
 from plufg_fast.experiments import presets, search, spaces
 from plufg_fast.experiments.spaces import Range, apply, grid, per_band, start, wide
-from plufg_fast.experiments.train import Result, TrainConfig, build_model, draw_split
+from plufg_fast.experiments.train import Epoch, Result, TrainConfig, build_model, draw_split
 from plufg_fast.experiments.trials import Trial, best_of, draw, importances, write_table
 from plufg_fast.nn.models import Dims
 
@@ -210,6 +215,75 @@ def test_a_window_prefers_what_is_steady_to_what_was_lucky_once(window, lr, accu
     assert (best.params["lr"], best.val_accuracy, best.val_loss) == pytest.approx((lr, accuracy, loss))
     final = search.confirm(trials, tmp_path, finalists=2, runs=3, window=window)
     assert best_of(final).params["lr"] == lr
+
+
+def follow_scripts(monkeypatch: pytest.MonkeyPatch, curves: Callable[[TrainConfig, int], list[float]]) -> None:
+    """Runs have these validation accuracies, epoch by epoch, and nothing is trained."""
+
+    def told(config: TrainConfig, run: int, *_: object, progress: Callable[[Epoch], object], **options: Any) -> Result:
+        curve = curves(config, run)
+        for epoch in range(1, len(curve) + 1):
+            seen = curve[:epoch]
+            progress(Epoch(epoch, 1.0, 1.0, 0.0, seen[-1], max(seen), seen))
+        best = curve.index(max(curve))
+        losses = [1.0 + run] * len(curve)
+        return Result(0, curve[best], 0, 0, 0, best + 1, len(curve), 2.0 + run, [], losses, curve)
+
+    monkeypatch.setattr(search, "run_once", told)
+
+
+def test_a_trial_has_the_mean_and_the_deviation_of_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accuracies = [0.5, 0.6, 0.9, 0.7]
+    follow_scripts(monkeypatch, lambda config, run: [0.1, accuracies[run], 0.2])
+    (trial,) = search.search(replace(CONFIG, runs=3, epochs=3), {"lr": [0.01]}, tmp_path, method="grid")
+    assert trial.val_accuracy == pytest.approx(2 / 3)
+    assert trial.val_std == pytest.approx(math.sqrt(((1 / 6) ** 2 + (1 / 15) ** 2 + (7 / 30) ** 2) / 2))
+    assert (trial.val_loss, trial.seconds) == pytest.approx((2.0, 2.0 + 3.0 + 4.0))
+    (trial,) = search.confirm([trial], tmp_path, finalists=1, runs=4)
+    assert trial.val_accuracy == pytest.approx(0.675)
+    assert trial.val_std == pytest.approx(math.sqrt((0.175**2 + 0.075**2 + 0.225**2 + 0.025**2) / 3))
+
+
+def test_the_order_of_a_grid_follows_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow_scripts(monkeypatch, lambda config, run: [0.5] * 6)
+    rates, orders = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06], []
+    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+        config = replace(CONFIG, runs=1, seed=seed)
+        trials = search.search(config, {"lr": rates}, tmp_path / folder, method="grid", prune=False)
+        orders.append([trial.params["lr"] for trial in trials])
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+    assert all(sorted(order) == rates for order in orders)
+
+
+def test_what_a_trial_is_pruned_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: dict[int, list[tuple[float, int]]] = {}
+    original = optuna.trial.Trial.report
+
+    def report(self: Any, value: float, step: int) -> None:
+        reports.setdefault(self.number, []).append((value, step))
+        original(self, value, step)
+
+    monkeypatch.setattr(optuna.trial.Trial, "report", report)
+    # Six that are alike; one that is worse at first and then better; one that is worse and gets no better.
+    usual = [[0.3, 0.5, 0.4, 0.6, 0.6, 0.8], [0.5, 0.4, 0.7, 0.7, 0.6, 0.6]]
+    late, never = [0.1, 0.2, 0.9, 0.9, 0.9, 0.9], [0.2] * 6
+    rates = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08]
+
+    def curve(config: TrainConfig, run: int) -> list[float]:
+        return late if config.lr == 0.07 else never if config.lr == 0.08 else usual[run]
+
+    follow_scripts(monkeypatch, curve)
+    monkeypatch.setattr(search, "_points", lambda *_: [{"lr": rate} for rate in rates])
+    trials = search.search(CONFIG, {"lr": rates}, tmp_path, method="grid")
+    # The best epoch so far; in the second run its mean with the accuracy of the first.
+    expected = [(0.3, 1), (0.5, 2), (0.5, 3), (0.6, 4), (0.6, 5), (0.8, 6)]
+    expected += [(0.65, 7), (0.65, 8), (0.75, 9), (0.75, 10), (0.75, 11), (0.75, 12)]
+    assert [step for _, step in reports[0]] == [step for _, step in expected]
+    assert [value for value, _ in reports[0]] == pytest.approx([value for value, _ in expected])
+    # Nobody is judged before half of the first run.
+    assert [trial.state for trial in trials] == ["complete"] * 7 + ["pruned"]
+    assert [step for _, step in reports[7]] == [1, 2, 3]
 
 
 def test_a_run_that_stopped_before_its_window_is_full_counts_as_far_as_it_came(tmp_path):
@@ -463,6 +537,7 @@ def test_a_folder_keeps_one_search(tmp_path, change, words):
         ({"space": {"lr": Range(1.0, 1.0)}}, "from low to high for lr"),
         ({"method": "grid"}, "a grid needs lists of values, got a range for lr"),
         ({"space": {"colour": [1]}}, "mlp on csbm has nothing called 'colour'; it has lr"),
+        ({"space": {"seed": [1]}}, "has nothing called 'seed'; it has (?!.*seed)"),
         ({"space": {"schedule": ["up"]}}, "unknown schedule"),
     ],
 )
@@ -554,6 +629,11 @@ def test_a_preset_that_is_none_is_refused(tmp_path, text, words):
     path.write_text(text)
     with pytest.raises(ValueError, match=f"preset: .*own.toml.*{words}"):
         presets.read(str(path))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"preset: no file .*own\.toml$"):
+        presets.read(str(tmp_path / "own.toml"))
 
 
 def test_an_unknown_preset_is_answered_with_the_known_ones():
