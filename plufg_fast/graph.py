@@ -100,6 +100,7 @@ class Graph:
         self.num_nodes = num_nodes
         self.dtype = weight.dtype if weight is not None else torch.get_default_dtype()
         self._kept: dict[torch.dtype, tuple[Tensor | None, Tensor, Tensor]] = {}
+        self._cover: Graph | None = None
 
         row, col, weight, slot = _merge_duplicates(receiver, sender, weight, num_nodes, self.dtype)
         # A stable sort by sender of edges sorted by receiver is the transposed order.
@@ -191,6 +192,28 @@ class Graph:
         """
         return self._transpose
 
+    def cover(self) -> Graph:
+        r"""The double cover: an undirected graph of two copies of every node, in which no direction is lost.
+
+        Copy i receives and copy N + i sends: an edge from j to i becomes one between N + j and i. Where
+        :math:`D^{-1/2} W D^{-1/2}` of a directed graph takes both degrees from one side, and drops the edges of nodes
+        that have none there, this has :math:`D_{in}^{-1/2} W D_{out}^{-1/2}` and its transpose as its two blocks.
+        So framelets are tight and the energy of the p-Laplacian falls on it, as on every undirected graph.
+
+        It is made at the first call and kept, which a compiler cannot do: call this once before ``torch.compile``.
+        """
+        found = self._cover
+        if found is None:
+            if torch.compiler.is_compiling():
+                raise RuntimeError("Graph.cover: call it once, or the layer, before it is compiled")
+            receiver, sender = expand_rows(self.rowptr, self.col).long(), self.col.long() + self.num_nodes
+            both = torch.stack((torch.cat((sender, receiver)), torch.cat((receiver, sender))))
+            weight = None if self.weight is None else self.weight.repeat(2)
+            found = Graph(both, 2 * self.num_nodes, weight).to(self.dtype)
+            if may_keep():
+                self._cover = found
+        return found
+
     def values(self, dtype: torch.dtype) -> tuple[Tensor | None, Tensor, Tensor]:
         """Weights and both inverse square-root degrees in the precision of a signal."""
         # What a compiler traces is no tensor to keep.
@@ -238,7 +261,7 @@ class Graph:
     def _moved(self, device: torch.device, dtype: torch.dtype) -> Graph:
         copy = object.__new__(Graph)
         copy.__dict__.update({k: v.to(device) if isinstance(v, Tensor) else v for k, v in self.__dict__.items()})
-        copy.dtype, copy._kept = dtype, {}
+        copy.dtype, copy._kept, copy._cover = dtype, {}, None
         copy.weight = None if copy.weight is None else copy.weight.to(dtype)
         copy._transpose = copy
         return copy
@@ -251,7 +274,7 @@ class Graph:
         copy.flow = _OTHER_FLOW[self.flow]
         copy.degree = _OTHER_DEGREE[self.degree]
         copy.laplacian_degree = _OTHER_DEGREE[self.laplacian_degree]
-        copy._transpose, copy._kept = self, {}
+        copy._transpose, copy._kept, copy._cover = self, {}, None
         return copy
 
     def __repr__(self) -> str:

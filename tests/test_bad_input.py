@@ -144,6 +144,8 @@ CASES: list[Case] = [
     ("layer-steps", lambda: conv(steps=0), ValueError, "PLUFGConv: steps must be at least 1, got 0"),
     ("layer-mode", lambda: conv(mode="relesed"), ValueError, "PLUFGConv: mode must be one of 'paper', 'released', 'pgnn', got 'relesed'"),
     ("layer-flow", lambda: conv(flow="up"), ValueError, "PLUFGConv: flow must be one of"),
+    ("layer-cover", lambda: conv(cover="both"), ValueError, "PLUFGConv: cover must be one of 'none', 'sum', 'cat', got 'both'"),
+    ("layer-cover-odd", lambda: pf.nn.PLUFGConv(4, 3, cover="cat"), ValueError, "PLUFGConv: out_channels must be even for cover='cat', a half for each copy, got 3"),
     ("layer-backend", lambda: conv(backend="cppp"), ValueError, "PLUFGConv: backend must be one of"),
     ("ufg-theta", lambda: pf.nn.UFGConv(4, 2, theta="x"), ValueError, "UFGConv: theta must be one of"),
     ("pgnn-p-list", lambda: pf.nn.PLaplacianConv(4, 2, 3, [1.0, 2.0], 1.0), ValueError, "PLaplacianConv: p must be one value, got 2"),

@@ -410,3 +410,66 @@ def test_values_first_asked_for_in_inference_mode_serve_training():
     f = torch.ones(2, 1, dtype=torch.float64, requires_grad=True)
     (f * g.values(torch.float64)[1].view(-1, 1)).sum().backward()
     assert f.grad is not None
+
+
+class TestCover:
+    @pytest.mark.parametrize("kind", graphs.ALL)
+    def test_is_both_directions_between_two_copies(self, kind: str) -> None:
+        w = graphs.dense(kind)
+        cover = graphs.from_dense(w).cover()
+        none = torch.zeros_like(w)
+        blocks = torch.cat((torch.cat((none, w), 1), torch.cat((w.T, none), 1)))
+        assert torch.equal(to_dense(cover), blocks)
+        assert same(cover, graphs.from_dense(blocks))
+        assert cover.is_undirected
+        assert not cover.has_self_loops
+
+    @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+    def test_first_copies_receive_whichever_way_and_degrees_were_asked(self, flow: Flow) -> None:
+        index, weight = torch.tensor([[0, 0, 1, 2], [1, 1, 2, 2]]), torch.tensor([0.5, 1.0, 2.0, 3.0])
+        cover = Graph(index, 4, weight, flow=flow, degree="out", laplacian_degree="in").cover()
+        receiver, sender = (1, 0) if flow == "source_to_target" else (0, 1)
+        expected = torch.zeros(8, 8, dtype=torch.float64)
+        for i, j, value in zip(index[receiver].tolist(), index[sender].tolist(), weight.tolist(), strict=True):
+            expected[i, 4 + j] += value
+            expected[4 + j, i] += value
+        assert torch.equal(to_dense(cover), expected)
+        for degree in (cover.deg_inv_sqrt, cover.lap_deg_inv_sqrt):
+            torch.testing.assert_close(degree.double(), graphs.inverse_sqrt(expected.sum(1)), rtol=1e-6, atol=0)
+
+    def test_of_the_transpose_has_its_copies_swapped(self) -> None:
+        g = graphs.graph("directed_weighted_loops")
+        swap = torch.arange(22).roll(11)
+        assert torch.equal(to_dense(g.transpose().cover()), to_dense(g.cover())[swap][:, swap])
+
+    @pytest.mark.parametrize("num_nodes", [0, 1, 5])
+    def test_without_edges(self, num_nodes: int) -> None:
+        cover = Graph(torch.empty(2, 0, dtype=torch.int64), num_nodes).cover()
+        assert (cover.num_nodes, cover.num_edges) == (2 * num_nodes, 0)
+
+    def test_is_made_once_and_follows_its_graph(self) -> None:
+        g = graphs.graph("directed_weighted_loops")
+        assert g.cover() is g.cover()
+        single = g.to(torch.float32)
+        assert single.cover().dtype == torch.float32
+        assert g.cover().dtype == torch.float64
+        for other in (pickle.loads(pickle.dumps(g)), copy.deepcopy(g)):
+            assert same(other.cover(), g.cover())
+
+    def test_made_in_inference_mode_serves_training(self) -> None:
+        g = graphs.graph("directed_weighted_loops")
+        with torch.inference_mode():
+            g.cover()
+        y = torch.randn(22, 2, dtype=torch.float64, requires_grad=True)
+        plufg_fast.ops.plap_step(y, y, g.cover(), 1.5, 1.0).sum().backward()
+        assert y.grad is not None
+
+    def test_framelets_are_tight_where_those_of_the_directed_graph_are_not(self) -> None:
+        g, framelet = graphs.graph("directed"), plufg_fast.Framelet("linear", degree=6)
+
+        def change(graph: Graph) -> float:
+            x = torch.randn(graph.num_nodes, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+            return abs(float(framelet.analysis(x, graph).norm() / x.norm()) - 1)
+
+        assert change(g.cover()) < 1e-3
+        assert change(g) > 1e-2

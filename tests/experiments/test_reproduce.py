@@ -498,6 +498,17 @@ def test_a_trace_starts_at_the_source_and_its_energy_never_rises(model, p):
     assert found.residual[-1] < (1e-2 if p == 1.0 else 1e-3) * found.residual[0]
 
 
+def test_energy_falls_on_the_cover_of_a_directed_graph() -> None:
+    torch.manual_seed(0)
+    data = csbm(60, 6)
+    data.edge_index = data.edge_index[:, data.edge_index[0] < data.edge_index[1]]
+    network = build("pl-ufg2", data, hidden_channels=4, p=1.5, mu=2.0, cover="cat").eval()
+    found = convergence.trace(network, data, steps=60)
+    assert found.undirected
+    assert found.energy[-1] < 0.95 * found.energy[0]
+    assert all(b <= a * (1 + 1e-12) for a, b in zip(found.energy, found.energy[1:], strict=False))
+
+
 def test_a_trace_takes_the_steps_of_the_network():
     data = csbm(60, 6)
     network = build("pl-ufg2", data, hidden_channels=4, p=1.5, mu=2.0, warmup=3, steps=2).eval()

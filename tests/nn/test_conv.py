@@ -29,6 +29,7 @@ def layers(in_channels: int = 8) -> list[torch.nn.Module]:
     return [
         *[PLUFGConv(in_channels, 5, variant=v, theta="channel", levels=2) for v in VARIANTS],
         PLUFGConv(in_channels, 5, variant="pl-fufg", theta="band", output="sum", learn_p=True),
+        PLUFGConv(in_channels, 5, theta="channel", cover="sum"),
         PLaplacianConv(in_channels, 5, K=3, p=1.5, mu=0.5),
         *[UFGConv(in_channels, 5, activation=a, theta="band", threshold=0.1) for a in ("relu", "soft", "hard")],
         ChebConv(in_channels, 5, K=3),
@@ -190,7 +191,7 @@ def test_isolated_nodes_and_empty_graphs(layer: torch.nn.Module) -> None:
                 "framelet": "linear", "levels": 1, "degree": 3, "theta": "node", "num_nodes": None, "learn_p": False,
                 "output": "reconstruct", "cached": True, "bias": True, "dilation": 2.0, "scale": "fit", "tol": None,
                 "solver": "jacobi", "grad": "unroll", "mode": "paper", "eps": 0.0, "flow": None, "node_degree": None,
-                "laplacian_degree": None, "backend": "auto",
+                "laplacian_degree": None, "cover": "none", "backend": "auto",
             },
         ),
         (
@@ -424,8 +425,8 @@ class TestPLUFG:
         self.check_compiled(PLUFGConv(8, 5, num_nodes=11), "inductor")
 
     @staticmethod
-    def check_compiled(layer: PLUFGConv, backend: str) -> None:
-        g, x = graphs.graph("self_loops").to(torch.float32), torch.randn(11, 8)
+    def check_compiled(layer: PLUFGConv, backend: str, graph: pf.Graph | None = None) -> None:
+        g, x = graph or graphs.graph("self_loops").to(torch.float32), torch.randn(11, 8)
         eager = layer(x, g)
         expected = torch.autograd.grad(eager.square().sum(), list(layer.parameters()))
         compiled = torch.compile(layer, fullgraph=True, backend=backend)(x, g)
@@ -438,6 +439,86 @@ class TestPLUFG:
         assert repr(PLUFGConv(8, 5, variant="pl-ufg1", p=1.0, mu=0.5)) == (
             "PLUFGConv(8, 5, variant='pl-ufg1', p=1, mu=0.5, framelet='linear', levels=1, degree=3)"
         )
+
+
+class TestCover:
+    """Layers on the double cover of a directed graph."""
+
+    @pytest.mark.parametrize("theta", ["node", "channel", "band"])
+    @pytest.mark.parametrize("cover", ["sum", "cat"])
+    @pytest.mark.parametrize("variant", VARIANTS)
+    def test_is_the_same_model_on_the_cover_with_weights_of_each_copy(
+        self, variant: str, cover: str, theta: str
+    ) -> None:
+        w = graphs.dense("directed_weighted_loops")
+        none = torch.zeros_like(w)
+        g = graphs.from_dense(torch.cat((torch.cat((none, w), 1), torch.cat((w.T, none), 1))))
+        x, options = torch.randn(11, 4, dtype=torch.float64), {"variant": variant, "p": 1.4, "mu": 0.6, "levels": 2}
+        layer = PLUFGConv(4, 6, cover=cover, theta=theta, **options).double()
+        torch.nn.init.normal_(layer.bias)
+        out = layer(x, graphs.from_dense(w))
+        width = 3 if cover == "cat" else 6
+        # A filter of every node can say all that filters of a copy say.
+        on_cover = PLUFGConv(4, width, theta="node", num_nodes=22, bias=False, **options).double()
+        copies = layer.filter.theta if theta == "node" else layer.filter.theta.repeat_interleave(11, 0)
+        h = torch.cat([x @ part.T for part in layer.lin.weight.split(width)])
+        y = on_cover.framelet.analysis(h, g) * copies
+        if variant != "pl-fufg":
+            y = on_cover.framelet.synthesis(y, g, sum_bands=variant == "pl-ufg2")
+        solved = on_cover._smooth(y, g)
+        if variant == "pl-fufg":
+            solved = on_cover.framelet.synthesis(solved, g)
+        elif variant == "pl-ufg1":
+            solved = solved.sum(1)
+        received, sent = solved[:11], solved[11:]
+        expected = (received + sent if cover == "sum" else torch.cat((received, sent), 1)) + layer.bias
+        torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+
+    def test_direction_and_both_ends_matter(self) -> None:
+        # 0 -> 1 -> 2: on the graph itself node 0, which receives nothing, hears of nobody.
+        edges, layer = torch.tensor([[0, 1], [1, 2]]), PLUFGConv(8, 6, theta="channel", cover="cat")
+        x = torch.randn(3, 8)
+        assert not torch.allclose(layer(x, edges), layer(x, edges.flip(0)), atol=1e-3)
+        other = x.clone()
+        other[1] += 1
+        received, sent = (layer(x, edges) - layer(other, edges)).abs()[0].split(3)
+        assert received.max() < 1e-6
+        assert sent.max() > 1e-3
+
+    def test_every_parameter_is_trained(self) -> None:
+        for theta in ("node", "channel", "band"):
+            layer = PLUFGConv(8, 6, theta=theta, cover="cat", learn_p=True)
+            layer(torch.randn(6, 8), torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 0, 3]])).square().sum().backward()
+            for name, parameter in layer.named_parameters():
+                assert parameter.grad.isfinite().all(), name
+                assert parameter.grad.abs().sum() > 0, name
+
+    def test_filters_of_nodes_are_counted_by_node(self) -> None:
+        layer = PLUFGConv(8, 6, theta="node", num_nodes=6, cover="cat")
+        assert layer.filter.theta.shape == (12, 3, 1)
+        lazy = PLUFGConv(8, 6, theta="node", cover="cat")
+        lazy(torch.randn(6, 8), EDGES)
+        assert lazy.filter.theta.shape == (12, 3, 1)
+        with pytest.raises(ValueError, match="expected 6 nodes, got 7"):
+            layer(torch.randn(7, 8), EDGES)
+
+    def test_graphs_without_nodes_or_edges(self) -> None:
+        layer = PLUFGConv(8, 6, theta="channel", cover="cat")
+        for n in (0, 1, 4):
+            out = layer(torch.randn(n, 8), torch.empty(2, 0, dtype=torch.int64))
+            assert out.shape == (n, 6)
+            assert torch.isfinite(out).all()
+
+    def test_compiles_once_its_cover_is_made(self) -> None:
+        g, x = graphs.graph("directed_weighted_loops").to(torch.float32), torch.randn(11, 8)
+        layer = PLUFGConv(8, 6, theta="channel", cover="cat")
+        with pytest.raises(Exception, match=r"Graph\.cover: call it once, or the layer, before it is compiled"):
+            torch.compile(layer, fullgraph=True, backend="aot_eager")(x, g)
+        torch.compiler.reset()
+        TestPLUFG.check_compiled(layer, "aot_eager", g)
+
+    def test_repr_tells_of_it(self) -> None:
+        assert repr(PLUFGConv(8, 6, cover="cat")).endswith("degree=3, cover='cat')")
 
 
 class TestPLaplacian:

@@ -77,27 +77,30 @@ class BandFilter(torch.nn.Module):
         num_bands: number of bands B.
         channels: number of channels C.
         num_nodes: number of nodes for ``"node"``; by default taken from the first input.
+        copies: how many copies of every node the signal has, one after the other, each with a filter of its own.
     """
 
     theta: Parameter | UninitializedParameter
 
-    def __init__(self, where: str, kind: Theta, num_bands: int, channels: int, num_nodes: int | None) -> None:
+    def __init__(
+        self, where: str, kind: Theta, num_bands: int, channels: int, num_nodes: int | None, copies: int = 1
+    ) -> None:
         super().__init__()
         checks.one_of(where, "theta", kind, ("node", "channel", "band"))
         if num_nodes is not None:
             checks.count(where, "num_nodes", num_nodes)
-        self.kind, self.num_bands, self.channels = kind, num_bands, channels
+        self.kind, self.num_bands, self.channels, self.copies = kind, num_bands, channels, copies
         if kind == "node" and num_nodes is None:
             self.theta = UninitializedParameter()
         else:
-            self.theta = Parameter(torch.empty(self._shape(num_nodes or 0)))
+            self.theta = Parameter(torch.empty(self._shape(copies * (num_nodes or 0))))
         self.reset_parameters()
 
-    def _shape(self, num_nodes: int) -> tuple[int, int, int]:
+    def _shape(self, rows: int) -> tuple[int, int, int]:
         return {
-            "node": (num_nodes, self.num_bands, 1),
-            "channel": (1, self.num_bands, self.channels),
-            "band": (1, self.num_bands, 1),
+            "node": (rows, self.num_bands, 1),
+            "channel": (self.copies, self.num_bands, self.channels),
+            "band": (self.copies, self.num_bands, 1),
         }[self.kind]
 
     def reset_parameters(self) -> None:
@@ -106,7 +109,7 @@ class BandFilter(torch.nn.Module):
             torch.nn.init.uniform_(self.theta, 0.9, 1.1)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Filter bands ``[N, B, C]``."""
+        """Filter bands ``[copies * N, B, C]``."""
         if isinstance(self.theta, UninitializedParameter):
             if torch.compiler.is_compiling():
                 raise RuntimeError("theta='node': give num_nodes or call the layer once before it is compiled")
@@ -115,10 +118,13 @@ class BandFilter(torch.nn.Module):
                 self.reset_parameters()
         elif self.kind == "node" and self.theta.size(0) != z.size(0):
             raise ValueError(
-                f"theta='node' holds one filter per node of one graph: expected {self.theta.size(0)} nodes, "
-                f"got {z.size(0)}; use theta='channel' or 'band' for graphs of any size"
+                f"theta='node' holds one filter per node of one graph: expected {self.theta.size(0) // self.copies} "
+                f"nodes, got {z.size(0) // self.copies}; use theta='channel' or 'band' for graphs of any size"
             )
-        return self.theta * z
+        if self.copies == 1 or self.kind == "node":
+            return self.theta * z
+        per_copy = z.reshape(self.copies, z.size(0) // self.copies, self.num_bands, self.channels)
+        return (self.theta.unsqueeze(1) * per_copy).flatten(0, 1)
 
     # A filter whose size is not known yet is no part of a state: there is nothing to store.
 

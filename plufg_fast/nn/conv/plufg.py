@@ -21,6 +21,7 @@ from .base import BandFilter, Exponent, GraphLayer, Theta
 
 Variant: TypeAlias = Literal["pl-ufg1", "pl-ufg2", "pl-fufg"]
 Output: TypeAlias = Literal["reconstruct", "sum"]
+Cover: TypeAlias = Literal["none", "sum", "cat"]
 
 
 class PLUFGConv(GraphLayer):
@@ -70,6 +71,10 @@ class PLUFGConv(GraphLayer):
         flow: see `Graph`.
         node_degree: ``degree`` of the `Graph`.
         laplacian_degree: see `Graph`.
+        cover: for directed graphs: work on `Graph.cover`, where every node has a copy that receives and one that
+            sends, each with weights and a filter of its own, and then add the two (``"sum"``) or put them side by side
+            (``"cat"``: half of ``out_channels`` each, the receiving copies first); ``"none"`` takes the graph as it is.
+            Which degree counts, ``node_degree`` and ``laplacian_degree``, makes no difference on a cover.
         backend: ``"auto"``, ``"reference"``, ``"cpp"`` or ``"triton"``.
 
     Shapes:
@@ -107,6 +112,7 @@ class PLUFGConv(GraphLayer):
         flow: Flow | None = None,
         node_degree: Degree | None = None,
         laplacian_degree: Degree | None = None,
+        cover: Cover = "none",
         backend: Backend = "auto",
     ) -> None:
         if mode == "released" and laplacian_degree is None:
@@ -114,10 +120,15 @@ class PLUFGConv(GraphLayer):
         super().__init__(cached, backend, flow=flow, degree=node_degree, laplacian_degree=laplacian_degree)
         checks.one_of("PLUFGConv", "variant", variant, ("pl-ufg1", "pl-ufg2", "pl-fufg"))
         checks.one_of("PLUFGConv", "output", output, ("reconstruct", "sum"))
+        checks.one_of("PLUFGConv", "cover", cover, ("none", "sum", "cat"))
+        if cover == "cat" and out_channels % 2:
+            raise checks.wrong_value(
+                "PLUFGConv", "out_channels", "even for cover='cat', a half for each copy", out_channels
+            )
         checks.number("PLUFGConv", "mu", mu, above=0.0)
         check_solver("PLUFGConv", penalty, warmup, steps, tol, solver, grad, mode)
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.variant, self.output, self.mu, self.penalty = variant, output, mu, penalty
+        self.variant, self.output, self.cover, self.mu, self.penalty = variant, output, cover, mu, penalty
         self.warmup, self.steps, self.tol = warmup, steps, tol
         self.solver, self.grad, self.mode, self.eps = solver, grad, mode, eps
         self.framelet = (
@@ -130,8 +141,9 @@ class PLUFGConv(GraphLayer):
         if len(self.p.start) not in (1, bands):
             more = f" or {bands}, for the bands that it smooths" if bands > 1 else ""
             raise ValueError(f"PLUFGConv: p must be one value for {variant}{more}, got {len(self.p.start)}")
-        self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
-        self.filter = BandFilter("PLUFGConv", theta, self.framelet.num_bands, out_channels, num_nodes)
+        copies, width = (1 if cover == "none" else 2), (out_channels // 2 if cover == "cat" else out_channels)
+        self.lin = Linear(in_channels, copies * width, bias=False, weight_initializer="glorot")
+        self.filter = BandFilter("PLUFGConv", theta, self.framelet.num_bands, width, num_nodes, copies)
         self.bias = Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
 
@@ -144,6 +156,11 @@ class PLUFGConv(GraphLayer):
         self.p.reset_parameters()
         zeros(self.bias)
 
+    def graph(self, x: Tensor, edges: Any, edge_weight: Tensor | None) -> Graph:
+        """The graph that the layer works on."""
+        g = super().graph(x, edges, edge_weight)
+        return g if self.cover == "none" else g.cover()
+
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         """``[N, in_channels] -> [N, out_channels]``."""
         g = self.graph(x, edge_index, edge_weight)
@@ -154,11 +171,20 @@ class PLUFGConv(GraphLayer):
             out = self.framelet.synthesis(f, g)
         else:
             out = f if f.dim() == 2 else f.sum(1)
+        if self.cover != "none":
+            received, sent = out.tensor_split(2)
+            out = received + sent if self.cover == "sum" else torch.cat((received, sent), dim=1)
         return out if self.bias is None else out + self.bias
 
     def source(self, x: Tensor, g: Graph) -> Tensor:
-        """What is smoothed: filtered bands ``[N, B, C]``, of ``pl-ufg2`` their sum ``[N, C]``."""
-        z = self.filter(self.framelet.analysis(self.lin(x), g))  # [N, B, C]
+        """What is smoothed on the layer's graph: filtered bands ``[N, B, C]``, of ``pl-ufg2`` their sum ``[N, C]``.
+
+        On a cover N counts all copies.
+        """
+        h = self.lin(x)
+        if self.cover != "none":
+            h = torch.cat(h.tensor_split(2, dim=1))
+        z = self.filter(self.framelet.analysis(h, g))  # [N, B, C]
         return z if self.variant == "pl-fufg" else self.framelet.synthesis(z, g, sum_bands=self.variant == "pl-ufg2")
 
     def _smooth(self, y: Tensor, g: Any) -> Tensor:
@@ -183,5 +209,5 @@ class PLUFGConv(GraphLayer):
         return (
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, variant={self.variant!r}, "
             f"p={self.p!r}, mu={self.mu:g}, framelet={self.framelet.name!r}, levels={self.framelet.levels}, "
-            f"degree={self.framelet.degree})"
+            f"degree={self.framelet.degree}{'' if self.cover == 'none' else f', cover={self.cover!r}'})"
         )
