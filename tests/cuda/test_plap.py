@@ -116,7 +116,7 @@ def test_nothing_waits_for_the_device(device) -> None:
     g, y = hub().to(device), torch.randn(3000, 1, 64, device=device, requires_grad=True)
     solved(y, g)
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.set_sync_debug_mode("error")  # whatever waits raises
     try:
         solved(y, g)
     finally:
