@@ -6,7 +6,7 @@ everything that flows the other way (adjoints, backward passes); on an undirecte
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -240,8 +240,16 @@ class Graph:
         )
         return weight, dinv, lap_dinv
 
-    def to(self, device: torch.device | torch.dtype | str | None = None, dtype: torch.dtype | None = None) -> Graph:
-        """A graph on another device and/or with its values in another precision; ``self`` if nothing changes."""
+    def to(
+        self,
+        device: torch.device | torch.dtype | str | None = None,
+        dtype: torch.dtype | None = None,
+        non_blocking: bool = False,
+    ) -> Graph:
+        """A graph on another device and/or with its values in another precision; ``self`` if nothing changes.
+
+        ``non_blocking`` is that of :meth:`torch.Tensor.to`; PyG's ``Data`` gives it to all that it holds.
+        """
         if isinstance(device, torch.dtype):
             device, dtype = None, device
         target = self.device if device is None else torch.empty(0, device=device).device
@@ -252,15 +260,26 @@ class Graph:
             return self
         # Training may follow a move in inference mode.
         with torch.inference_mode(False):
-            moved = self._moved(target, dtype)
+            moved = self._moved(target, dtype, non_blocking)
             if self._transpose is not self:
-                moved._transpose = self._transpose._moved(target, dtype)
+                moved._transpose = self._transpose._moved(target, dtype, non_blocking)
                 moved._transpose._transpose = moved
         return moved
 
-    def _moved(self, device: torch.device, dtype: torch.dtype) -> Graph:
+    def cpu(self) -> Graph:
+        """The graph in main memory."""
+        return self.to("cpu")
+
+    def cuda(self, device: torch.device | int | str | None = None, non_blocking: bool = False) -> Graph:
+        """The graph on a GPU, by default the current one."""
+        name = f"cuda:{device}" if isinstance(device, int) else device
+        return self.to("cuda" if name is None else name, non_blocking=non_blocking)
+
+    def _moved(self, device: torch.device, dtype: torch.dtype, non_blocking: bool) -> Graph:
         copy = object.__new__(Graph)
-        copy.__dict__.update({k: v.to(device) if isinstance(v, Tensor) else v for k, v in self.__dict__.items()})
+        copy.__dict__.update(
+            {k: v.to(device, non_blocking=non_blocking) if isinstance(v, Tensor) else v for k, v in vars(self).items()}
+        )
         copy.dtype, copy._kept, copy._cover = dtype, {}, None
         copy.weight = None if copy.weight is None else copy.weight.to(dtype)
         copy._transpose = copy
@@ -315,33 +334,45 @@ class GraphCache:
 
     def clear(self) -> None:
         """Forget the graph."""
-        # Graph, edges, weight and stamp as one thing: another thread may put its own there at any time.
-        self._last: tuple[Graph, Tensor, Tensor | None, Any] | None = None
+        # As one thing: another thread may put its own there at any time.
+        self._last: _Last | None = None
 
     def get(self, edge_index: Any, num_nodes: int, edge_weight: Tensor | None, **options: Any) -> Graph:
         """The graph of these edges, built if it is not the one at hand."""
-        edges = [t for t in (edge_index, edge_weight) if isinstance(t, Tensor)]
+        edges = _plain(edge_index)
+        # PyG's EdgeIndex and the tensor inside it count what is written to each of them apart.
+        watched = [t for t in (edge_index, edges, edge_weight) if isinstance(t, Tensor)]
         # Tensors made under inference mode carry no version, so a change in place could not be noticed.
-        watched = isinstance(edge_index, Tensor) and not any(t.is_inference() for t in edges)
-        versions = [t._version for t in edges] if watched else None
-        stamp = (versions, num_nodes, sorted(options.items()))
+        can_watch = isinstance(edge_index, Tensor) and not any(t.is_inference() for t in watched)
+        versions = [t._version for t in watched] if can_watch else None
+        stamp = num_nodes, sorted(options.items())
         last = self._last
-        if last is not None and versions is not None and stamp[1:] == last[3][1:]:
-            graph, last_edges, last_weight, (last_versions, *_) = last
-            if edge_index is last_edges and edge_weight is last_weight:
-                if versions == last_versions:
-                    return graph
+        if last is not None and versions is not None and stamp == last.stamp:
+            if len(watched) == len(last.watched) and all(a is b for a, b in zip(watched, last.watched, strict=True)):
+                if versions == last.versions:
+                    return last.graph
             elif (
-                _same(edge_index, last_edges)
-                and _same(edge_weight, last_weight)
+                _same(edges, last.edges)
+                and _same(edge_weight, last.weight)
                 # The stored tensors must be unmodified too, or the comparison says nothing about the graph.
-                and [t._version for t in (last_edges, last_weight) if isinstance(t, Tensor)] == last_versions
+                and [t._version for t in last.watched] == last.versions
             ):
-                return graph
+                return last.graph
         graph = Graph(edge_index, num_nodes, edge_weight, **options)
         if may_keep():
-            self._last = graph, edge_index, edge_weight, stamp
+            self._last = _Last(graph, edges, edge_weight, watched, versions, stamp)
         return graph
+
+
+class _Last(NamedTuple):
+    """A graph, and what it was made from."""
+
+    graph: Graph
+    edges: Any
+    weight: Tensor | None
+    watched: list[Tensor]
+    versions: list[int] | None
+    stamp: tuple[int, list[tuple[str, Any]]]
 
 
 def check_options(
@@ -411,9 +442,14 @@ def _is_edge_list(given: Any) -> bool:
     return isinstance(given, Tensor) and given.layout == torch.strided
 
 
+def _plain(given: Any) -> Any:
+    """The tensor inside PyG's EdgeIndex; anything else as it is."""
+    return given.as_tensor() if hasattr(given, "as_tensor") else given
+
+
 def _from_edge_index(given: Tensor) -> tuple[Tensor, Tensor, int | None]:
     sizes = given.sparse_size() if hasattr(given, "sparse_size") else (None, None)  # PyG's EdgeIndex
-    edges = given.as_tensor() if hasattr(given, "as_tensor") else given
+    edges = _plain(given)
     if edges.dtype not in (torch.int32, torch.int64):
         raise checks.wrong_type("Graph", "edge_index", "an int32 or int64 tensor", edges)
     if edges.dim() != 2 or edges.size(0) != 2:

@@ -280,6 +280,13 @@ def test_moved_in_inference_mode_it_can_be_trained_with(kind: str) -> None:
     assert y.grad is not None
 
 
+def test_moves_with_the_data_that_holds_it() -> None:
+    # PyG gives what it holds arguments that a tensor takes, and leaves behind in silence what refuses them.
+    data = Data(x=torch.randn(11, 2), graph=graphs.graph("directed"))
+    assert data.graph.cpu() is data.graph
+    assert data.to("meta", non_blocking=True).graph.device == data.x.device == torch.device("meta")
+
+
 @pytest.mark.parametrize("least", [1e-92, 1e-36])
 def test_weights_that_vanish_in_single_precision_leave_a_node_isolated(least: float) -> None:
     # 1e-36 is a float32, but squares of what is divided by its root are none.
@@ -335,6 +342,21 @@ class TestCache:
         index[1, 0] = 2
         changed = index.clone()
         assert torch.equal(cache.get(changed, 3, None).rowptr, Graph(changed, 3).rowptr)
+
+    @pytest.mark.parametrize("inside", [True, False])
+    def test_notices_what_is_written_to_an_edge_index(self, inside: bool) -> None:
+        cache = GraphCache()
+        base = self.index.clone()
+        index = EdgeIndex(base, sparse_size=(3, 3))
+        first = cache.get(index, 3, None)
+        assert cache.get(index, 3, None) is first
+        (base if inside else index)[1, 0] = 2
+        assert torch.equal(index.as_tensor(), base)
+        # Nor may the changed one, which is kept, stand for what equals it now.
+        for changed in (base.clone(), index):
+            assert torch.equal(cache.get(changed, 3, None).rowptr, Graph(base, 3).rowptr)
+            assert cache.get(self.index, 3, None).edge_index.equal(first.edge_index)
+            cache.get(index, 3, None)
 
     def test_notices_weights_nodes_and_options(self) -> None:
         cache = GraphCache()

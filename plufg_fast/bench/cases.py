@@ -329,13 +329,13 @@ def epoch(settings: Settings) -> Iterator[Case]:
 
 
 def _epoch(data: Any, over_released: float, quick: bool) -> Case:
-    g, x, label = Graph.from_data(data), data.x, data.y
+    # As `plufg train` has them, for all who take part: bags of words stay sparse.
+    g, x, label = Graph.from_data(data), sparse_features(data.x), data.y
     options: dict[str, Any] = {"p": 1.5, "mu": MU, "warmup": 10, "steps": 4, "degree": 3, "num_nodes": g.num_nodes}
     hidden = 32
     # Without dropout everybody computes the same numbers, and what is compared is what is timed.
     build = partial(PLUFG, data.num_features, hidden, int(label.max()) + 1, dropout=0.0, **options)
     ours = build()
-    features = sparse_features(x)
 
     def twin(conv: nn.Module | None = None, **more: Any) -> PLUFG:
         net = build(**more)
@@ -349,7 +349,7 @@ def _epoch(data: Any, over_released: float, quick: bool) -> Case:
         F.nll_loss(net(x, g), label).backward()  # type: ignore[no-untyped-call]
         return [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
 
-    def trained(name: str, net: nn.Module, x: Tensor = x, **more: Any) -> Contestant:
+    def trained(name: str, net: nn.Module, **more: Any) -> Contestant:
         optimizer = torch.optim.Adam(net.parameters(), lr=0.01, weight_decay=5e-4, fused=True)
 
         def run() -> None:
@@ -359,25 +359,20 @@ def _epoch(data: Any, over_released: float, quick: bool) -> Case:
 
         return Contestant(name, run, tolerance=TOLERANCE["epoch"], **more)
 
-    exact = cache(lambda: gradients(twin(backend="reference").double(), x.double()))
+    exact = cache(lambda: gradients(twin(backend="reference").double(), data.x.double()))
     eager, traced = twin(backend="reference"), twin(baselines.TracedConv(hidden, hidden, **options))
     contestants = [
-        # As `plufg train` has them: bags of words stay sparse.
-        trained("pL-UFG2", ours, features, expected=exact, result=lambda: gradients(ours, features)),
+        trained("pL-UFG2", ours, expected=exact, result=lambda: gradients(ours)),
         trained(REFERENCE, eager, expected=exact, result=lambda: gradients(eager)),
     ]
     if not quick:
-        # Ours in pieces: torch does not compile what takes a sparse matrix.
-        both: tuple[tuple[str, Any, Tensor], ...] = (
-            (COMPILED, _compiled(traced), x),
-            (COMPILED_OURS, torch.compile(twin(), dynamic=False), features),
-        )
-        for name, net, taken in both:
-            result = partial(gradients, net, taken)
-            contestants.append(trained(name, net, taken, expected=exact, result=result))
+        # In pieces, for torch does not compile what takes a sparse matrix.
+        for name, net in ((COMPILED, traced), (COMPILED_OURS, twin())):
+            compiled: Any = torch.compile(net, dynamic=False)
+            contestants.append(trained(name, compiled, expected=exact, result=partial(gradients, compiled)))
     # Theirs is another iteration, compared with our parity mode; by values alone, for its gradient may be NaN.
     parity_mode = twin(mode="released", backend="reference").double()
-    values = torch.no_grad()(lambda: [parity_mode(x.double(), g)])
+    values = torch.no_grad()(lambda: [parity_mode(data.x.double(), g)])
     framelet = baselines.ExplicitFramelet(g, options["degree"])
     for name, transform in ((RELEASED, framelet), (RELEASED_SYMMETRIC, framelet.with_own_gradient())):
         released = twin(baselines.ReleasedConv(hidden, hidden, g, transform, **options))

@@ -124,7 +124,7 @@ def _timings(result: Result) -> Table:
 
 
 def _scores(result: Result) -> Table:
-    out = _table("ratio of medians", ("", "quartiles", "bar", ""))
+    out = _table("median of ratios", ("", "quartiles", "bar", ""))
     for score in result.scores:
         style = {True: "green", False: "bold red", None: ""}[score.met]
         sign = "<=" if score.sense == "at most" else ">="

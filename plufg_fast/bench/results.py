@@ -83,13 +83,12 @@ def _timing(timing: Timing) -> dict[str, Any]:
 
 
 def score(bar: Bar, timings: list[Timing]) -> Score | None:
-    """The ratio of medians that a bar is about, with quartiles of the ratios of rounds; None if one was not timed."""
+    """The ratio that a bar is about, the median and the quartiles of those of all rounds; None if one was not timed."""
     by_name = {timing.name: timing for timing in timings}
     ours, base = by_name[bar.contestant], by_name[bar.baseline]
     if not ours.seconds or not base.seconds:
         return None
     above, below = (ours, base) if bar.sense == "at most" else (base, ours)
     # A slow contestant has fewer rounds: its first ones are those of everybody.
-    lower, _, upper = quartiles([a / b for a, b in zip(above.seconds, below.seconds, strict=False)])
-    value = above.median / below.median
+    lower, value, upper = quartiles([a / b for a, b in zip(above.seconds, below.seconds, strict=False)])
     return Score(bar.contestant, bar.baseline, value, lower, upper, bar.sense, bar.limit)

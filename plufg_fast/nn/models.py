@@ -1,8 +1,9 @@
 """The networks of the paper's tables: node classifiers of one signature.
 
 Every network is ``Model(in_channels, hidden_channels, out_channels, *, dropout, ...)``, and its
-``forward(x, edge_index_or_graph, edge_weight=None)`` returns log-probabilities ``[N, out_channels]``. All of them take
-a sparse CSR matrix as ``x`` (:mod:`plufg_fast.nn.sparse`): the first thing each does with it is a linear map.
+``forward(x, edge_index, edge_weight=None)`` returns log-probabilities ``[N, out_channels]``; a `Graph` may take the
+place of ``edge_index``. All of them take a sparse CSR matrix as ``x`` (:mod:`plufg_fast.nn.sparse`): the first thing
+each does with it is a linear map.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class _Network(nn.Module, ABC):
     def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
         """``[N, out_channels]`` before the log-softmax."""
 
-    def forward(self, x: Tensor, edge_index_or_graph: EdgesOrGraph, edge_weight: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: EdgesOrGraph, edge_weight: Tensor | None = None) -> Tensor:
         """Log-probabilities ``[N, out_channels]`` of nodes with features ``x`` ``[N, in_channels]``."""
-        return F.log_softmax(self._logits(x, edge_index_or_graph, edge_weight), dim=-1)
+        return F.log_softmax(self._logits(x, edge_index, edge_weight), dim=-1)
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""

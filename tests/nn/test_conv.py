@@ -234,6 +234,12 @@ def test_cache_follows_another_graph() -> None:
     assert torch.equal(layer(x, changing), fresh(x, changing))
 
 
+def test_torchscript_is_refused_with_what_to_do() -> None:
+    for module in (PLUFGConv(8, 5), pf.nn.models.GCN(8, 4, 2)):
+        with pytest.raises(TypeError, match=r"TorchScript is not served; use torch\.compile"):
+            torch.jit.script(module)
+
+
 def test_cache_is_used_and_reset_clears_it(monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     original = pf.Graph.__init__
@@ -622,6 +628,16 @@ class TestCheb:
                 expected = theirs(x, EDGES, edge_weight, lambda_max=lambda_max)
                 actual = ours(x, EDGES, edge_weight, lambda_max=lambda_max)
                 torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
+
+    @pytest.mark.parametrize("built", ["source_to_target", "target_to_source"])
+    @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+    def test_flow_is_the_layers_on_an_undirected_graph(self, flow: str, built: str) -> None:
+        path = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+        theirs = torch_geometric.nn.ChebConv(8, 5, 3, normalization="rw", flow=flow).double()
+        ours = ChebConv(8, 5, 3, normalization="rw", flow=flow).double()
+        ours.load_state_dict(theirs.state_dict())
+        x, graph = torch.randn(4, 8, dtype=torch.float64), pf.Graph(path, flow=built)
+        torch.testing.assert_close(ours(x, graph), theirs(x, path), rtol=1e-9, atol=1e-9)
 
     def test_equals_pygs_in_single_precision(self) -> None:
         theirs, ours = torch_geometric.nn.ChebConv(8, 5, 4), ChebConv(8, 5, 4)

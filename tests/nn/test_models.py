@@ -101,6 +101,7 @@ def test_a_graph_object_serves_as_well_as_edges(name, weighted, graph):
     model = make(name).eval()
     expected = model(x, directed, weight)
     torch.testing.assert_close(model(x, pf.Graph(directed, 12, weight)), expected)
+    torch.testing.assert_close(model(x=x, edge_index=directed, edge_weight=weight), expected)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in ("mlp", "gat")])

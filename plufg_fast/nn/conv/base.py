@@ -40,6 +40,10 @@ class GraphLayer(torch.nn.Module):
         """Draw all parameters anew and forget the cached graph."""
         self._cache.clear()
 
+    def __prepare_scriptable__(self) -> GraphLayer:
+        # TorchScript would end in an error about annotations that tells nobody what to do.
+        raise TypeError(f"{type(self).__name__}: TorchScript is not served; use torch.compile or torch.export")
+
     def graph(self, x: Tensor, edges: Any, edge_weight: Tensor | None) -> Graph:
         """The graph of a call."""
         where = type(self).__name__

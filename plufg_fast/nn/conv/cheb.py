@@ -23,9 +23,9 @@ class ChebConv(GraphLayer):
     r"""The Chebyshev convolution of `"Convolutional Neural Networks on Graphs with Fast Localized Spectral
     Filtering" <https://arxiv.org/abs/1606.09375>`_: :math:`\sum_{k<K} T_k(2L/\lambda_{max} - I) X \Theta_k`.
 
-    A replacement for :class:`torch_geometric.nn.ChebConv`: the same arguments, parameters (state_dicts load
-    either way) and numbers, without an array over edges and channels. The one difference: no gradient flows into
-    edge weights and eigenvalues, which are refused where they require one.
+    A replacement for :class:`torch_geometric.nn.ChebConv`: the same arguments (of those of ``MessagePassing`` only
+    ``flow``), parameters (state_dicts load either way) and numbers, without an array over edges and channels. Edge
+    weights and eigenvalues get no gradient and are refused where they require one; so are negative weights.
 
     Args:
         in_channels: size of each input sample, or -1 to take it from the first input.
@@ -117,9 +117,11 @@ class ChebConv(GraphLayer):
         right: Tensor = dinv
         diag: Tensor = torch.ones_like(dinv)
         if self.normalization == "rw":
-            # PyG scales a message by the degree of row 0 of edge_index.
+            # PyG scales a message by the degree of row 0 of edge_index. The flow is the layer's: an undirected Graph
+            # may have been built with either.
             ones = torch.ones_like(dinv)
-            left, right = (ones, dinv**2) if g.flow == "source_to_target" else (dinv**2, ones)
+            along = self.graph_options["flow"] == "source_to_target"
+            left, right = (ones, dinv**2) if along else (dinv**2, ones)
         elif self.normalization is None:
             left = right = torch.ones_like(dinv)
             diag = torch.where(dinv > 0, dinv**-2, 0)

@@ -47,7 +47,8 @@ class PLUFGConv(GraphLayer):
         p: exponent, at least 1: one value, or one per band for ``pl-ufg1`` and ``pl-fufg``.
         mu: weight of the source term, above 0.
         penalty: ``"power"``, ``"tikhonov"``, ``"tv"``, ``"rtv"``, ``"nldiff"`` or a `Penalty`.
-        warmup: steps of the iteration without gradient.
+        warmup: steps of the iteration without gradient, as in the paper: the gradient is that of the last ``steps``,
+            which for a small ``mu`` is not that of all. ``warmup=0`` or ``grad="implicit"`` give the whole one.
         steps: steps with gradient.
         framelet: name of a filter bank, filter functions, or a `Framelet`, which then overrides ``levels``,
             ``degree``, ``dilation``, ``scale`` and ``backend`` of the transform.
@@ -140,7 +141,7 @@ class PLUFGConv(GraphLayer):
         self.p = Exponent("PLUFGConv", p, learn_p, eps)
         if len(self.p.start) not in (1, bands):
             more = f" or {bands}, for the bands that it smooths" if bands > 1 else ""
-            raise ValueError(f"PLUFGConv: p must be one value for {variant}{more}, got {len(self.p.start)}")
+            raise ValueError(f"PLUFGConv: p must be one value for {variant}{more}, got {len(self.p.start)} values")
         copies, width = (1 if cover == "none" else 2), (out_channels // 2 if cover == "cat" else out_channels)
         self.lin = Linear(in_channels, copies * width, bias=False, weight_initializer="glorot")
         self.filter = BandFilter("PLUFGConv", theta, self.framelet.num_bands, width, num_nodes, copies)
