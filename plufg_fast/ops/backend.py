@@ -125,6 +125,13 @@ def _obstacle(backend: str, family: str, device: str) -> str | None:
     return _too_old_gpu() if found is None and (backend, device) == ("cpp", "cuda") else found
 
 
+def refuse_without_rule(where: str, what: str, *values: Any) -> None:
+    """Refuse what torch does with these values if `what`, on whichever backend, has a rule for reverse mode alone."""
+    missing = _without_rule(values)
+    if missing is not None:
+        raise BackendError(f"{where}: {what} has no rule for {missing}")
+
+
 def choose(where: str, family: str, backend: str, device: str, *values: Any) -> str:
     """The backend for an operator of `family` on a device type, of which `values` may be differentiated.
 

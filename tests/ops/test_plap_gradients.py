@@ -203,6 +203,37 @@ def test_forward_mode_is_right_or_refused(call: str, plap_backend: str) -> None:
             torch.func.jvp(lambda y: value(y, backend=plap_backend), (y,), (along,))
 
 
+@pytest.mark.parametrize("options", [{"grad": "implicit"}, {"solver": "irls"}])
+def test_forward_mode_of_what_is_solved_is_refused(options: dict[str, Any], plap_backend: str) -> None:
+    g = graphs.graph("weighted", num_nodes=7)
+    y, along = leaf(7, 2).detach(), leaf(7, 2, seed=1).detach()
+
+    def value(y: Tensor) -> Tensor:
+        return ops.plap_solve(y, g, 1.5, 0.7, backend=plap_backend if "grad" in options else "auto", **options)
+
+    ((name, what),) = options.items()
+    with pytest.raises(BackendError, match=rf"{name} '{what}' has no rule for the transforms of torch\.func"):
+        torch.func.jvp(value, (y,), (along,))
+    with (
+        forward_ad.dual_level(),
+        pytest.raises(BackendError, match=f"{name} '{what}' has no rule for forward-mode derivatives"),
+    ):
+        value(forward_ad.make_dual(y, along))
+
+
+@pytest.mark.parametrize("source", ["y", "p", "mu"])
+def test_implicit_gradients_refuse_to_be_differentiated_twice(source: str, plap_backend: str) -> None:
+    g = graphs.graph("weighted", num_nodes=7)
+    leaves = {"y": leaf(7, 2), "p": exponents(1.5), "mu": exponents(0.7)}
+    # Linear in the output: of what is differentiated again only the system that was solved depends on the source.
+    loss = ops.plap_solve(
+        leaves["y"], g, leaves["p"], leaves["mu"], warmup=200, grad="implicit", backend=plap_backend
+    ).sum()
+    (first,) = torch.autograd.grad(loss, leaves["y"], create_graph=True)
+    with pytest.raises(RuntimeError, match="implicit gradients cannot be differentiated twice"):
+        torch.autograd.grad(first.square().sum(), leaves[source])
+
+
 @pytest.mark.parametrize("call", ["step", "solve"])
 def test_forward_mode_within_compiled_code(call: str) -> None:
     # Kernels have no forward rule, and torch would take the tangents of their results for zero.

@@ -10,7 +10,7 @@ from torch import Tensor
 from ... import checks, extension, penalties
 from ...graph import Graph
 from ...penalties import Penalty
-from ..backend import TRITON_MISSING, Backend, BackendError, check_name, choose
+from ..backend import TRITON_MISSING, Backend, BackendError, check_name, choose, refuse_without_rule
 from ..sums import working_type
 from . import reference, register, solvers
 from .reference import Edges
@@ -96,10 +96,11 @@ def plap_solve(
         tol: end the steps without gradient once the relative change falls below this; refused where there are none.
             Changes below 1e-6 are rounding in single precision.
         solver: ``"jacobi"``: `plap_step`. ``"irls"``: freeze M, solve the linear system by conjugate gradients,
-            weigh anew; few and expensive steps, undirected graphs only, the choice for p near 1.
+            weigh anew; few and expensive steps, undirected graphs only, the choice for p near 1, where it needs
+            ``eps`` > 0: the weight of an edge that closes has no bound.
         grad: ``"unroll"``: through the last ``steps`` steps. ``"implicit"``: of the fixed point, in memory
             independent of the number of steps; all ``warmup + steps`` then count towards reaching it, so give
-            enough of them and a ``tol``.
+            enough of them and a ``tol``. It has no second derivative.
         mode: ``"paper"``, or ``"released"`` / ``"pgnn"`` for parity with those codes (power penalty, Jacobi,
             unrolled).
         return_info: also return a `SolveInfo`.
@@ -111,6 +112,10 @@ def plap_solve(
     """
     where = "plap_solve"
     check_solver(where, penalty, warmup, steps, tol, solver, grad, mode)
+    for option, value in (("solver", solver), ("grad", grad)):
+        if value in ("irls", "implicit"):
+            # torch would take the tangents of what they solve for zero.
+            refuse_without_rule(where, f"{option} {value!r}", y, p, mu)
     call = _Call(where, y, g, p, mu, penalty, eps, backend, mode, solver, grad)
     if solver == "irls" and not g.is_undirected:
         raise checks.wrong_value(where, "g", "undirected for solver 'irls' (a symmetric system)", checks.Shown(g))

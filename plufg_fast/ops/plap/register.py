@@ -78,7 +78,10 @@ class _NotAgain(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> Any:
-        raise RuntimeError("plap: kernels cannot be differentiated twice; backend='reference' can")
+        raise RuntimeError(
+            "plap: kernels and implicit gradients cannot be differentiated twice; backend='reference' with "
+            "grad='unroll' can"
+        )
 
 
 def not_again(found: Sequence[Tensor | None], sources: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:

@@ -407,9 +407,13 @@ def _implicit_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _implicit_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    saved = iter(ctx.saved_tensors)
+    tensors = ctx.saved_tensors
+    saved = iter(tensors)
     arguments = [next(saved) if item is None else item[0] for item in ctx.layout]
-    return (_adjoint(grad.contiguous(), *arguments), *[None] * len(arguments))
+    with torch.no_grad():
+        u = _adjoint(grad.contiguous(), *arguments)
+    # The system that was solved depends on all of these, and so would a second derivative.
+    return (*not_again([u], (grad, *tensors)), *[None] * len(arguments))
 
 
 _implicit.register_autograd(_implicit_backward, setup_context=_implicit_setup)
@@ -422,5 +426,6 @@ def differentiate_implicitly(out: Tensor, f: Tensor, y: Tensor, problem: Problem
     ``u = (I - J^T)^-1 grad`` in place of grad. Memory does not grow with the number of steps.
     """
     tol = 100 * torch.finfo(y.dtype).eps
-    result: Tensor = _implicit(out, f.contiguous(), y.detach().contiguous(), tol, *problem.detached())
+    p, mu = problem.p.contiguous(), problem.mu.contiguous()
+    result: Tensor = _implicit(out, f.contiguous(), y.contiguous(), tol, *problem._replace(p=p, mu=mu))
     return result
