@@ -30,6 +30,8 @@ Method: TypeAlias = Literal["chebyshev", "exact"]
 Reconstruct: TypeAlias = Literal["adjoint", "forward"]
 
 # Nodes of the quadrature for Chebyshev coefficients; exact for polynomial banks, converged for the smooth ones.
+_ESTIMATE: Final = 1e-4
+"""Relative accuracy of an estimated eigenvalue, by which it is raised to be a bound."""
 _NODES: Final = 4096
 
 
@@ -383,13 +385,16 @@ def _eigendecomposition(g: Graph) -> tuple[Tensor, Tensor]:
 
 
 def estimate_lambda_max(g: Graph) -> float:
-    """The largest eigenvalue of an undirected graph's Laplacian, by Lanczos iteration."""
+    """An upper bound of the largest eigenvalue of an undirected graph's Laplacian, by Lanczos iteration.
+
+    It is above by 0.02 % at most; where the iteration does not get so far, as on long thin graphs, it is 2.
+    """
     if not g.is_undirected:
         raise checks.wrong_value("Framelet", "lambda_max", "a number on a directed graph", "estimate")
     if g.num_nodes < 16:
         return float(_eigendecomposition(g)[0][-1]) if g.num_nodes else 2.0
     from scipy.sparse import csr_matrix
-    from scipy.sparse.linalg import eigsh
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
     h = g.to("cpu")
     weight, _, dinv = h.values(torch.float64)
@@ -401,5 +406,9 @@ def estimate_lambda_max(g: Graph) -> float:
     adjacency = csr_matrix((values.numpy(), h.col.numpy(), h.rowptr.numpy()), shape=(h.num_nodes, h.num_nodes))
     # A fixed start makes the estimate the same on every run.
     start = np.random.default_rng(0).standard_normal(h.num_nodes)
-    smallest = eigsh(adjacency, k=1, which="SA", v0=start, tol=1e-6, return_eigenvectors=False)[0]
-    return float(1 - smallest)
+    options = {"which": "SA", "v0": start, "tol": _ESTIMATE, "maxiter": 100, "return_eigenvectors": False}
+    try:
+        smallest = eigsh(adjacency, k=1, **options)[0]
+    except ArpackNoConvergence:
+        return 2.0
+    return min(2.0, float(1 - smallest) * (1 + _ESTIMATE))

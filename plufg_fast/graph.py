@@ -98,7 +98,9 @@ class Graph:
         self.degree = degree
         self.laplacian_degree = laplacian_degree or degree
         self.num_nodes = num_nodes
-        self.dtype = weight.dtype if weight is not None else torch.get_default_dtype()
+        # Degrees are counts, which half precision does not hold.
+        default = torch.promote_types(torch.get_default_dtype(), torch.float32)
+        self.dtype = default if weight is None else weight.dtype
         self._kept: dict[torch.dtype, tuple[Tensor | None, Tensor, Tensor]] = {}
         self._cover: Graph | None = None
 
@@ -419,6 +421,10 @@ def _edges(
         if edge_weight is not None:
             raise checks.wrong_value("Graph", "edge_weight", "None: a matrix holds its own weights", edge_weight)
         source, target, edge_weight, size = _from_matrix(given, flow)
+        if isinstance(edge_weight, Tensor):
+            # A stored zero is no edge: without its counterpart it would make a symmetric matrix a directed graph.
+            stored = edge_weight != 0
+            source, target, edge_weight = source[stored], target[stored], edge_weight[stored]
     receiver, sender = (target, source) if flow == "source_to_target" else (source, target)
 
     if edge_weight is not None:

@@ -186,9 +186,19 @@ def test_info_describes_the_build():
 @needs_extension
 @pytest.mark.parametrize(
     ("archs", "gpu", "served"),
-    [(["80", "90"], (7, 5), False), (["80", "90"], (8, 6), True), (["90a", "100"], (8, 9), False), ([], (7, 5), True)],
+    [
+        (["80", "90"], (7, 5), False),
+        (["80", "90"], (8, 6), True),
+        (["80", "90"], (12, 0), True),  # by the PTX of the last
+        (["80", "100"], (9, 0), False),
+        (["80", "100f"], (10, 3), True),
+        (["90a", "100"], (8, 9), False),
+        (["90a"], (9, 0), True),
+        (["90a"], (10, 0), False),
+        ([], (7, 5), True),
+    ],
 )
-def test_a_gpu_that_is_older_than_the_kernels_is_served_by_others(monkeypatch, archs, gpu, served):
+def test_a_gpu_that_the_kernels_are_not_for_is_served_by_others(monkeypatch, archs, gpu, served):
     monkeypatch.setitem(backend._OBSTACLE, ("cpp", "plap", "cuda"), None)
     monkeypatch.setattr(extension, "cuda_archs", lambda: archs)
     monkeypatch.setattr(backend, "_GPU", [gpu])

@@ -168,6 +168,25 @@ def test_uncoalesced_entries_are_summed() -> None:
     assert g.is_undirected
 
 
+def test_stored_zeros_of_a_matrix_are_no_edges() -> None:
+    index = torch.tensor([[0, 1, 0], [1, 0, 2]])
+    matrix = torch.sparse_coo_tensor(index, torch.tensor([1.0, 1.0, 0.0]), (3, 3), check_invariants=True)
+    for stored in (matrix, scipy.sparse.coo_matrix(([1.0, 1.0, 0.0], index.numpy()), (3, 3))):
+        g = Graph(stored)
+        assert (g.num_edges, g.is_undirected, g.weight) == (2, True, None)
+
+
+def test_many_duplicates_are_counted_where_half_precision_is_the_default() -> None:
+    # bfloat16 has no 257.
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        g = Graph(torch.tensor([[0], [1]]).expand(2, 257))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert g.weight is not None
+    assert (g.weight.tolist(), g.dtype) == ([257.0], torch.float32)
+
+
 def test_unweighted_duplicates_count() -> None:
     g = Graph(torch.tensor([[0, 0, 0, 1], [1, 1, 1, 0]]))
     assert g.weight is not None

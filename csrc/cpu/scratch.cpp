@@ -52,6 +52,11 @@ struct Pool {
   }
 
   void give(Block block) {
+    if (block.bytes > kMostKept) {
+      // It would drive out all others, and then go as well.
+      std::free(block.memory);
+      return;
+    }
     std::vector<Block> dropped;
     {
       const std::lock_guard<std::mutex> lock(mutex);

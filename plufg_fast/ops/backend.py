@@ -105,16 +105,26 @@ _GPU: Final[list[tuple[int, int]]] = []
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _too_old_gpu() -> str | None:
+def _wrong_gpu() -> str | None:
     """Why this GPU cannot run the compiled CUDA kernels, or None; it is not asked before CUDA is in use."""
     if not _GPU:
         if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return None
         _GPU.append(torch.cuda.get_device_capability())
-    archs, (major, minor) = extension.cuda_archs(), _GPU[0]
-    if not archs or 10 * major + minor >= min(int(arch.rstrip("af")) for arch in archs):
+    archs, gpu = extension.cuda_archs(), _GPU[0]
+    # Of the last one there is PTX, which newer GPUs compile for themselves.
+    newer = archs and archs[-1].isdigit() and gpu >= divmod(int(archs[-1]), 10)
+    if not archs or newer or any(_runs(arch, gpu) for arch in archs):
         return None
-    return f"its CUDA kernels are for sm_{', sm_'.join(archs)}, this GPU is sm_{major}{minor} (PLUFG_CUDA_ARCHS)"
+    return f"its CUDA kernels are for sm_{', sm_'.join(archs)}, this GPU is sm_{gpu[0]}{gpu[1]} (PLUFG_CUDA_ARCHS)"
+
+
+def _runs(arch: str, gpu: tuple[int, int]) -> bool:
+    """Whether a GPU runs what was compiled for an architecture: a newer one of the same major version does, of 90a
+    only that one.
+    """
+    major, minor = divmod(int(arch.rstrip("af")), 10)
+    return gpu == (major, minor) if arch.endswith("a") else gpu[0] == major and gpu[1] >= minor
 
 
 def _obstacle(backend: str, family: str, device: str) -> str | None:
@@ -122,7 +132,7 @@ def _obstacle(backend: str, family: str, device: str) -> str | None:
     if backend == "reference":
         return None
     found = _OBSTACLE.get((backend, family, device), f"it does not support {device} tensors")
-    return _too_old_gpu() if found is None and (backend, device) == ("cpp", "cuda") else found
+    return _wrong_gpu() if found is None and (backend, device) == ("cpp", "cuda") else found
 
 
 def refuse_without_rule(where: str, what: str, *values: Any) -> None:

@@ -32,16 +32,19 @@ __all__ = [
 
 def chebyshev_recurrence(degree: int) -> Recurrence:
     """Chebyshev polynomials of the first kind: ``T_1 = Lhat``, ``T_{k+1} = 2 Lhat T_k - T_{k-1}``."""
+    checks.count("chebyshev_recurrence", "degree", degree)
     return [(1.0, 0.0, 0.0), *[(2.0, 0.0, -1.0)] * (degree - 1)][:degree]
 
 
 def monomial_recurrence(degree: int, sign: float = 1.0) -> Recurrence:
     """Powers ``(sign * Lhat)^k``; with ``scale=pi/2`` and ``sign=-1`` those of ``D^-1/2 W D^-1/2``."""
+    checks.count("monomial_recurrence", "degree", degree)
     return [(sign, 0.0, 0.0)] * degree
 
 
 def jacobi_recurrence(degree: int, a: float, b: float) -> Recurrence:
     """Jacobi polynomials ``P_k^(a,b)(Lhat)``, a, b > -1."""
+    checks.count("jacobi_recurrence", "degree", degree)
     checks.number("jacobi_recurrence", "a", a, above=-1.0)
     checks.number("jacobi_recurrence", "b", b, above=-1.0)
     steps = [((a + b + 2) / 2, (a - b) / 2, 0.0)]
@@ -250,8 +253,11 @@ def _check(
         raise checks.wrong_value(where, name, "of shape " + shape.format(g.num_nodes), signal)
     checks.same_device(where, name, signal, "the graph", g.device)
     _check_weights(where, "weights", weights)
-    if any(len(step) != 3 for step in recurrence):
+    if not all(isinstance(step, tuple | list) and len(step) == 3 for step in recurrence):
         raise checks.wrong_value(where, "recurrence", "a list of triples (a, b, c)", checks.Shown(recurrence))
+    for step in recurrence:
+        for entry in step:
+            checks.number(where, "every entry of recurrence", entry)
     if weights.size(1) != len(recurrence) + 1:
         raise checks.wrong_value(
             where,

@@ -373,7 +373,8 @@ def _per_band(
     if not isinstance(value, Tensor):
         checks.number(where, name, value, **({"above": 0.0} if exclusive else {"least": 1.0}))
         limits = torch.finfo(dtype)
-        if not limits.tiny <= value <= limits.max:
+        # With room for 2 mu.
+        if not limits.tiny <= value <= limits.max / 4:
             raise checks.wrong_value(where, name, f"within the range of {dtype}", value)
         return torch.full((bands,), value, dtype=dtype, device=device)
     checks.floating_tensor(where, name, value)
