@@ -1,4 +1,4 @@
-"""The README's examples run, and its commands exist."""
+"""The README's examples run, and show all that there is."""
 
 import re
 from pathlib import Path
