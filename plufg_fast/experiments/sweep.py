@@ -10,8 +10,10 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -142,8 +144,9 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterator[tuple[Any, Any]]]]:
             _records.cache_clear()
         return
     context = multiprocessing.get_context("spawn")
-    stop = context.Event()
-    with ProcessPoolExecutor(jobs, context, _begin, (stop,)) as pool:
+    # Nothing is ever sent: workers wait for its end, which comes when this process closes it or is no more.
+    life, ours = context.Pipe(duplex=False)
+    with life, ours, ProcessPoolExecutor(jobs, context, _begin, (life,)) as pool:
 
         def each(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
             # Ctrl-C within `as_completed` may leave futures locked, and the pool then waits for them for ever; not
@@ -162,11 +165,19 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterator[tuple[Any, Any]]]]:
 
         try:
             yield each
-        except BaseException:
+        except BaseException as error:
             # An interrupted or failed sweep ends at once: what was begun is taken up where it was last saved.
-            stop.set()
+            ours.close()
             pool.shutdown(wait=True, cancel_futures=True)
+            if isinstance(error, BrokenProcessPool):
+                raise WorkerKilledError(
+                    "a worker was killed; if memory ran out, take fewer --jobs: the same command goes on from here"
+                ) from None
             raise
+
+
+class WorkerKilledError(OSError):
+    """A process that shared the work is gone, and took nothing but its unfinished runs with it."""
 
 
 @contextmanager
@@ -195,21 +206,19 @@ def _ctrl_c_later() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def _begin(stop: Any) -> None:
-    """Set up a worker: one thread, and no life after that of its parent, however that ends, nor after ``stop``."""
+def _begin(life: Connection) -> None:
+    """Set up a worker: one thread, and no life after the end of a pipe to its parent."""
     # Where it was not held back.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     _silence()
-    parent = multiprocessing.parent_process()
-    assert parent is not None
 
-    def leave_after(wait: Callable[[], Any]) -> None:
-        wait()
+    def leave_at_the_end() -> None:
+        with suppress(EOFError, OSError):
+            life.recv_bytes()
         os._exit(1)
 
-    for wait in (parent.join, stop.wait):
-        threading.Thread(target=leave_after, args=(wait,), daemon=True).start()
+    threading.Thread(target=leave_at_the_end, daemon=True).start()
 
 
 def _silence() -> None:

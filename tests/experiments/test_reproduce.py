@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from killing import TABLE, Victim, reproduce_and_wait, reproduce_table
+from killing import TABLE, Victim, end_of_a_worker, reproduce_and_wait, reproduce_table
 from torch_geometric.data import Data
 from webkb import write_webkb
 
@@ -293,6 +293,12 @@ def test_workers_share_the_runs_and_do_not_outlive_who_started_them(tmp_path, ro
     assert rest[0] >= 3
     assert without_time(folder) == without_time(tmp_path / "whole")
     assert len(lines(folder)) == 12
+
+
+def test_a_killed_worker_ends_the_command_with_what_to_do(tmp_path):
+    # As the system does when memory runs out.
+    with pytest.raises(sweep.WorkerKilledError, match="fewer --jobs"), sweep._workers(2) as each:
+        [*each(end_of_a_worker, range(8))]
 
 
 @pytest.mark.parametrize("finished", [0, 4])
