@@ -158,6 +158,9 @@ def search(
         fixed = {"hidden_channels" if name == "hidden" else name for name in written(ctx)}
         space = {name: values for name, values in space.items() if name not in fixed}
         wanted = _space(vary or [], config)
+        both = sorted((fixed | model_options_of(ctx).keys()) & wanted.keys())
+        if both:
+            raise ValueError(f"{both[0]} is given, and varies by --vary: one of the two")
         space |= wanted
         if per_band_p:
             if {"framelet", "levels"} & wanted.keys():
@@ -165,6 +168,8 @@ def search(
             space = spaces.per_band(config, space)
         if "finalists" in written(ctx) and final_runs is None:
             raise ValueError("--finalists have --final-runs, more than the --runs of a trial: give both")
+        if final_runs is not None and final_runs <= runs:
+            raise ValueError(f"expected --final-runs above the {runs} --runs of a trial, got {final_runs}")
         split_options = config.split_options
         if cross_validate:
             config = replace(config, split_options={**split_options, "cross_validate": True})
@@ -201,7 +206,7 @@ def search(
                 save_every=save_every,
             )
             final = found
-            if final_runs is not None and final_runs > config.runs:
+            if final_runs is not None:
                 config = replace(config, runs=final_runs)
                 final = experiment.confirm(
                     found,

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import torch
 from torch import nn
 from torch_geometric.data import Data
 
@@ -42,6 +43,8 @@ from .trials import Trial
 
 _SAMPLE: Final = 16
 """Points of a space that are looked at before a search begins."""
+_LEAST: Final = {"lr": 0, "weight_decay": 0, "patience": 1}
+"""What a fit would refuse when a trial is on its way."""
 METHODS: Final = ("tpe", "random", "grid")
 STORAGES: Final = {"journal": "study.log", "sqlite": "study.db"}
 
@@ -114,6 +117,9 @@ def search(
     # A mistake shows before anything is written.
     sample = points or [_propose(optuna, [], space, "random", seed) for seed in range(_SAMPLE)]
     _check_networks([apply(config, params) for params in sample[:_SAMPLE]], graphs)
+    others = [name for name in STORAGES if name != storage and (folder / STORAGES[name]).exists()]
+    if others:
+        raise ValueError(f"search: {folder} holds a study that was begun with storage {others[0]!r}, got {storage!r}")
     folder.mkdir(parents=True, exist_ok=True)
     setup = {
         "config": _fixed(config, space),
@@ -153,7 +159,8 @@ def search(
             report = partial(_report, progress, trial.number, len(done), best)
             candidate = apply(config, params)
             _evaluate(optuna, study, trial, candidate, _graph(graphs, candidate), records, report, window, save_every)
-    return [_finished(config, space, item) for item in study.get_trials(deepcopy=False)]
+    # A process that was asked for more may have begun one since.
+    return [_finished(config, space, item) for item in study.get_trials(deepcopy=False) if item.state.is_finished()]
 
 
 def confirm(
@@ -236,6 +243,12 @@ def _check(config: TrainConfig, space: Space, method: str, trials: int, storage:
             raise ValueError(f"search: no values for {name}")
         elif name == "schedule" and not {*values} <= {*SCHEDULES}:
             raise ValueError(f"search: unknown schedule in {values}; known are {', '.join(SCHEDULES)}")
+        least = _LEAST.get(name)
+        if least is not None:
+            bounds = values[:2] if isinstance(values, Range) else values
+            wrong = [value for value in bounds if not isinstance(value, int | float) or value < least]
+            if wrong:
+                raise ValueError(f"search: expected numbers of at least {least} for {name}, got {wrong[0]!r}")
 
 
 def _check_networks(configs: Sequence[TrainConfig], graphs: dict[str, Data]) -> None:
@@ -244,7 +257,8 @@ def _check_networks(configs: Sequence[TrainConfig], graphs: dict[str, Data]) -> 
         data = _graph(graphs, config)
         draw_split(config, 0, data)
         try:
-            _build(config, data)
+            with torch.no_grad(), _no_network():
+                build_model(config, data).eval()(data.x, data.edge_index, data.get("edge_weight"))
         except _NoNetworkError as wrong:
             error = wrong
         else:
@@ -441,7 +455,8 @@ def _evaluate(
     try:
         if reported and trial.should_prune():
             raise optuna.TrialPruned
-        model = _build(config, data)
+        with _no_network():
+            model = build_model(config, data)
         for run in range(config.runs):
             entry = _run(trial.number, config, run, data, model, records, follow(run), window, save_every)
             assert entry is not None
@@ -481,7 +496,8 @@ def _run(
             return None
         if records.get(key) is None:
             masks = draw_split(config, run, data)
-            result = run_once(config, run, data, model, masks, progress=report, state=state, save_every=save_every)
+            with _no_network():
+                result = run_once(config, run, data, model, masks, progress=report, state=state, save_every=save_every)
             accuracies, losses = _in_a_row(result.val_accuracies, window), _in_a_row(result.val_loss, window)
             accuracy, minus_loss = max(zip(accuracies, (-loss for loss in losses), strict=True))
             entry = {
@@ -528,9 +544,11 @@ class _NoNetworkError(ValueError):
     """Values that each may be right, and not together."""
 
 
-def _build(config: TrainConfig, data: Data) -> Any:
+@contextmanager
+def _no_network() -> Iterator[None]:
+    """What a network refuses, when it is built or on this graph, is the values' fault."""
     try:
-        return build_model(config, data)
+        yield
     except (ValueError, TypeError) as error:
         raise _NoNetworkError(str(error)) from None
 

@@ -412,6 +412,23 @@ def test_a_value_of_the_wrong_type_fails_its_trial_and_no_more(tmp_path):
     assert search.search(config, {"K": [2, 2.5, "two"]}, tmp_path, method="grid") == found
 
 
+def test_a_value_that_the_graph_refuses_fails_its_trial_and_no_more(tmp_path, monkeypatch):
+    load = search.load_data
+
+    def directed(config):
+        data = load(config)
+        data.edge_index = data.edge_index[:, data.edge_index[0] < data.edge_index[1]]
+        return data
+
+    monkeypatch.setattr(search, "load_data", directed)
+    config = replace(CONFIG, model="pl-ufg2", runs=1, epochs=1)
+    found = search.search(config, {"solver": ["jacobi", "irls"]}, tmp_path / "both", method="grid")
+    assert {trial.params["solver"]: trial.state for trial in found} == {"jacobi": "complete", "irls": "failed"}
+    with pytest.raises(ValueError, match="undirected for solver 'irls'"):
+        search.search(config, {"solver": ["irls"]}, tmp_path / "none", method="grid")
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "whole"),
     [("p", False), ("mu", False), ("steps", True), ("hidden_channels", True), ("patience", True), ("lr", False)],
@@ -435,6 +452,25 @@ def test_a_loss_that_is_not_finite_fails_its_trial_and_no_more(tmp_path, monkeyp
 
 
 # SQLite syncs with every report, which is slow on a slow disk.
+def test_a_folder_holds_one_study(tmp_path):
+    search.search(CONFIG, GRID, tmp_path, method="grid", trials=1, storage="sqlite")
+    with pytest.raises(ValueError, match="begun with storage 'sqlite', got 'journal'"):
+        search.search(CONFIG, GRID, tmp_path, method="grid", trials=1)
+
+
+def test_a_trial_that_another_process_begins_at_the_last_moment_is_none_of_this_ones(tmp_path, monkeypatch):
+    done = search._others_are_done
+
+    def begin_another(study, records):
+        found = done(study, records)
+        study.enqueue_trial({"lr": 0.01, "hidden_channels": 4})
+        return found
+
+    monkeypatch.setattr(search, "_others_are_done", begin_another)
+    trials = search.search(CONFIG, GRID, tmp_path, method="grid", trials=1)
+    assert [trial.number for trial in trials] == [0]
+
+
 @pytest.mark.parametrize(("storage", "kills", "trials"), [("journal", 6, 7), ("sqlite", 2, 2)])
 def test_a_search_killed_at_random_points_ends_as_if_it_had_not_been(tmp_path, storage, kills, trials):
     options = {"trials": trials, "storage": storage, "save_every": 2}
@@ -539,6 +575,10 @@ def test_a_folder_keeps_one_search(tmp_path, change, words):
         ({"space": {"colour": [1]}}, "mlp on csbm has nothing called 'colour'; it has lr"),
         ({"space": {"seed": [1]}}, "has nothing called 'seed'; it has (?!.*seed)"),
         ({"space": {"schedule": ["up"]}}, "unknown schedule"),
+        ({"space": {"lr": [-1.0, 0.1]}}, "at least 0 for lr, got -1.0"),
+        ({"space": {"weight_decay": Range(-1.0, 0.1)}}, "at least 0 for weight_decay, got -1.0"),
+        ({"space": {"patience": [5, 0]}}, "at least 1 for patience, got 0"),
+        ({"space": {"patience": ["abc"]}}, "at least 1 for patience, got 'abc'"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_written(tmp_path, change, words):
