@@ -266,9 +266,11 @@ def csbm(
     within = (avg_degree + lam * math.sqrt(avg_degree)) / num_nodes
     across = (avg_degree - lam * math.sqrt(avg_degree)) / num_nodes
     if min(within, across) < 0.0 or max(within, across) > 1.0:
+        advice = f"lower epsilon or raise avg_degree={avg_degree} (its root must be at least {abs(lam):.3g})"
+        if max(within, across) > 1.0:
+            advice = f"raise num_nodes={num_nodes} or lower avg_degree={avg_degree}"
         raise ValueError(
-            f"csbm: phi={phi} and epsilon={epsilon} need edge probabilities {within:.3g} and {across:.3g};"
-            f" lower epsilon or raise avg_degree={avg_degree} (its root must be at least {abs(lam):.3g})"
+            f"csbm: phi={phi} and epsilon={epsilon} need edge probabilities {within:.3g} and {across:.3g}; {advice}"
         )
 
     rng = np.random.default_rng(seed)

@@ -121,8 +121,11 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_without_options_train_has_the_defaults_of_the_package(invoke: Invoke, told: dict[str, Any]) -> None:
-    assert invoke("train").exit_code == 0
+    result = invoke("train")
     assert told == {"config": TrainConfig(), "out": Path("out/train"), "checkpoints": None, "save_every": 100}
+    # Two of the ten runs that were asked for have finished.
+    assert (result.exit_code, "8 of 10 runs failed" in result.stderr) == (2, True)
+    assert invoke("train", "--runs", 2).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -511,11 +514,16 @@ def test_runs_on_record_are_drawn_one_picture_for_a_graph(invoke, tmp_path, give
     for lr in (0.1, 0.01):
         invoke(*TINY, "--lr", lr, "--out", tmp_path)
     invoke(*TINY, "--phi", -0.5, "--model", "mlp", "--out", tmp_path)
+    invoke(*TINY, "--phi", 0, "--out", tmp_path)
+    invoke(*TINY, "--seed", 7, "--out", tmp_path)
     results = tmp_path if given == "folder" else tmp_path / "results.jsonl"
     result = invoke("plot", results, "--out", tmp_path / "pictures")
     assert result.exit_code == 0
     names = {path.name for path in (tmp_path / "pictures").iterdir()}
-    assert names == {"runs-csbm-random-num_nodes60.png", "runs-csbm-random-phi-0.5-num_nodes60.png"}
+    assert names == {
+        f"runs-csbm-random-{traits}.png"
+        for traits in ("num_nodes60", "phi-0.5-num_nodes60", "phi0.0-num_nodes60", "num_nodes60-seed7")
+    }
     # Runs of a noisy graph differ in the draw of the noise.
     with (tmp_path / "results.jsonl").open() as file:
         entry = json.loads(file.readline())
@@ -538,6 +546,9 @@ def test_lines_are_told_apart_by_what_differs():
 
     configs = [asdict(TrainConfig(model=model, lr=lr)) for model, lr in (("gcn", 0.1), ("gcn", 0.2), ("mlp", 0.1))]
     configs += [asdict(TrainConfig(model="sgc", epochs=epochs)) for epochs in (5, 200)]
+    # What networks are compared by comes first, however they were given.
+    options = ({"theta": "band", "p": 1.0}, {"theta": "node", "p": 2.0})
+    configs += [asdict(TrainConfig(model="pl-ufg2", lr=i + 1, model_options=item)) for i, item in enumerate(options)]
     labels = history._labels(configs)
     assert [labels[history._identity(config)] for config in configs] == [
         "GCN, lr 0.1",
@@ -545,5 +556,7 @@ def test_lines_are_told_apart_by_what_differs():
         "MLP",
         "SGC, epochs 5",
         "SGC, epochs 200",
+        "pL-UFG2, p 1.0, theta band, lr 1",
+        "pL-UFG2, p 2.0, theta node, lr 2",
     ]
     assert history._mean([[1.0, 2.0], [3.0]]) == [2.0, 2.0]

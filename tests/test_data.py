@@ -94,10 +94,22 @@ def test_drawing_graphs_and_splits_leaves_the_global_random_state_alone():
 @pytest.mark.parametrize(
     "bad",
     [{"phi": 1.1}, {"num_nodes": 2}, {"num_features": 0}, {"avg_degree": 0.0}, {"epsilon": -2.0},
-     {"avg_degree": 3.0, "phi": 1.0}, {"phi": float("nan")}],
+     {"phi": float("nan")}],
 )  # fmt: skip
 def test_csbm_refuses_what_it_cannot_draw(bad):
     with pytest.raises(ValueError, match="csbm"):
+        csbm(**bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "advice"),
+    [
+        ({"avg_degree": 3.0, "phi": 1.0}, "lower epsilon or raise avg_degree=3.0"),
+        ({"num_nodes": 12}, "raise num_nodes=12 or lower avg_degree=10.0"),
+    ],
+)
+def test_csbm_says_what_would_make_it_possible(bad, advice):
+    with pytest.raises(ValueError, match=f"edge probabilities .*{advice}"):
         csbm(**bad)
 
 

@@ -37,7 +37,7 @@ from .configuration import (
     WeightDecay,
     configuration,
 )
-from .console import consoles, epoch_line, progress_bar, readable
+from .console import consoles, epoch_line, fail, progress_bar, readable
 
 
 def train(
@@ -98,6 +98,10 @@ def train(
 
             results = experiment.train(config, out, progress, checkpoints=checkpoint, save_every=save_every)
     _report(stdout, config, results, out)
+    if len(results) < config.runs:
+        raise fail(
+            f"{config.runs - len(results)} of {config.runs} runs failed, see above; the same command tries them again"
+        )
 
 
 def _report(console: Console, config: Any, results: list[Any], out: Path) -> None:

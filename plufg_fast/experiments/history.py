@@ -38,27 +38,33 @@ def draw(results: str | Path, out: str | Path | None = None) -> list[Path]:
         raise ValueError(f"plot: no finished run in {path}")
     folder = path.parent if out is None else Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    labels = _labels([entry["config"] for entry in entries])
-    graphs: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    graphs: dict[str, list[dict[str, Any]]] = {}
     for entry in entries:
         config = entry["config"]
         # What differs from run to run of one network on one graph, the draw of the noise, tells no graphs apart.
         options = {key: value for key, value in config["data_options"].items() if key != "noise_seed"}
-        name = "-".join([config["dataset"], config["split"], *_traits(options)])
-        graphs.setdefault(name, {}).setdefault(labels[_identity(config)], []).append(entry)
+        if config["dataset"] == "csbm" and config["seed"]:
+            # A generated graph follows the seed.
+            options.setdefault("seed", config["seed"])
+        graphs.setdefault("-".join([config["dataset"], config["split"], *_traits(options)]), []).append(entry)
     written = []
-    for name, rows in graphs.items():
+    for name, found in graphs.items():
+        labels = _labels([entry["config"] for entry in found])
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for entry in found:
+            rows.setdefault(labels[_identity(entry["config"])], []).append(entry)
         written.append(folder / f"runs-{name}.png")
         _figure(name, rows).savefig(written[-1])
     return written
 
 
 def _traits(options: Mapping[str, Any]) -> list[str]:
-    return [key if value is True else f"{key}{value}" for key, value in options.items() if value]
+    # 0 may say something; what is switched off does not.
+    return [key if value is True else f"{key}{value}" for key, value in options.items() if value is not False]
 
 
 def _short(label: str) -> str:
-    return label if len(label) <= 48 else label[:47] + "…"
+    return label if len(label) <= 80 else label[:79] + "…"
 
 
 def _labels(configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -81,8 +87,11 @@ def _identity(config: Mapping[str, Any]) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells configurations of one network apart, what they are most likely compared by first."""
     names = ("epochs", "patience", "lr", "schedule", "weight_decay", "hidden_channels")
-    return {**{name: config[name] for name in names}, **config["split_options"], **config["model_options"]}
+    rest = {**{name: config[name] for name in names}, **config["split_options"]}
+    first = {name: value for name, value in config["model_options"].items() if name in ("p", "learn_p", "mu")}
+    return {**first, **config["model_options"], **rest}
 
 
 def _figure(name: str, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:

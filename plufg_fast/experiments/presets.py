@@ -53,11 +53,16 @@ def read(preset: str) -> tuple[TrainConfig, dict[str, Any]]:
     if unknown or not {"dataset", "model"} <= set(content):
         wrong = f"unknown {', '.join(unknown)}" if unknown else "no dataset and model"
         raise ValueError(f"preset: {path}: {wrong}; expected the fields {', '.join(sorted(known_fields))}")
+    for name, value in content.items():
+        kind, wanted = (dict, "a table") if name.endswith("_options") else (str, "a name")
+        if (kind is dict or name in ("dataset", "model", "split")) and not isinstance(value, kind):
+            raise ValueError(f"preset: {path}: expected {wanted} for {name}, got {value!r}")
     config = TrainConfig(**content)
-    for name in content.keys() - {"dataset", "model", "model_options", "data_options", "split_options"}:
+    values = {name: value for name, value in content.items() if not isinstance(value, dict)}
+    for name, value in {**values, **config.data_options}.items():
         try:
-            check_value(config, name, content[name])
-        except ValueError as error:
+            check_value(config, name, value)
+        except (ValueError, KeyError) as error:
             raise ValueError(f"preset: {path}: {error}") from None
     return config, found
 

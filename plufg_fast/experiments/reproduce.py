@@ -269,6 +269,10 @@ def _foot(report: Report, experiment: str, cells: Sequence[Cell], records: Mappi
     for cell in cells:
         config = cell.config
         options = {**config.model_options, **config.data_options}
+        if config.schedule != "constant":
+            options["schedule"] = config.schedule
+        if config.patience is not None:
+            options["patience"] = config.patience
         options.pop(_VARIED.get(experiment, ""), None)
         label = LABELS[cell.model] if experiment == "p" else cell.label
         shown = ", ".join(f"{name} {_text(item)}" for name, item in options.items())

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import platform
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -173,7 +176,7 @@ def fit(
     }
     parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
     if state is not None and Path(state).exists():
-        now = _restore(Path(state), arguments, parts)
+        now = _restore(Path(state), arguments, parts) or now
     edge_weight = data.get("edge_weight")
     x = sparse_features(data.x) if getattr(model, "takes_sparse_features", False) else data.x
     train_loss, val_loss, val_accuracies = now["train_loss"], now["val_loss"], now["val_accuracies"]
@@ -241,8 +244,13 @@ def _save_state(path: Path, arguments: dict[str, Any], parts: dict[str, Any], no
     save(path, {"arguments": arguments, "now": now, "random": torch.get_rng_state(), **content})
 
 
-def _restore(path: Path, arguments: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    content = torch.load(path, weights_only=True)
+def _restore(path: Path, arguments: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any] | None:
+    try:
+        content = torch.load(path, weights_only=True)
+    except (EOFError, RuntimeError, UnpicklingError) as error:
+        # A disk that was full, or a machine that lost its power.
+        warnings.warn(f"fit: {path} cannot be read and is not used: {error or type(error).__name__}", stacklevel=3)
+        return None
     if content["arguments"] != arguments:
         raise ValueError(f"fit: {path} is the state of a fit with {content['arguments']}, got {arguments}")
     for name, part in parts.items():
@@ -257,7 +265,10 @@ def save(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Always the same name: what a killed process left is overwritten.
     written = path.with_name(path.name + ".part")
-    torch.save(content, written)
+    with written.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
     written.replace(path)
 
 
@@ -294,6 +305,13 @@ def train(
         data: The graph of the configuration, for callers that have it; by default it is loaded when needed.
         checkpoints: Folder for the networks at their best epochs, one file per run (:func:`load_checkpoint`).
         save_every: Epochs after which an unfinished run is saved.
+
+    Returns:
+        The results of the runs, without those whose loss did not stay finite: a warning names each, and the next call
+        tries it again.
+
+    Raises:
+        FloatingPointError: If no loss stayed finite.
     """
     if config.runs < 1:
         raise ValueError(f"train: expected runs >= 1, got {config.runs}")
@@ -319,6 +337,9 @@ def train(
     left = [run for run in range(config.runs) if not is_finished(run)]
     if not left:
         return [results[run] for run in range(config.runs)]
+    if checkpoints is not None:
+        # A folder that cannot be is better known before hours of training.
+        Path(checkpoints).mkdir(parents=True, exist_ok=True)
     if data is None:
         data = load_data(config)
     # Here for all runs together; a caller's graph stays as it is.
@@ -344,14 +365,24 @@ def train(
         else:
             is_finished(run)  # what is on record counts, for the caller as for everybody
 
+    failed: dict[int, FloatingPointError] = {}
     # First all that nobody is at, then what others began and may have left.
     for run, wait in [(run, wait) for wait in (False, True) for run in left]:
-        if is_finished(run):
+        if run in failed or is_finished(run):
             continue
         with nullcontext(True) if records is None else records.claim(keys[run], wait) as mine:
-            if mine and not is_finished(run):
+            if not mine or is_finished(run):
+                continue
+            try:
                 do(run)
-    return [results[run] for run in range(config.runs)]
+            except FloatingPointError as error:
+                failed[run] = error
+                if (state := state_of(run)) is not None:
+                    state.unlink(missing_ok=True)
+                warnings.warn(f"train: run {run} (seed {config.seed + run}) failed: {error}", stacklevel=2)
+    if len(failed) == config.runs:
+        raise failed[0]
+    return [results[run] for run in range(config.runs) if run not in failed]
 
 
 def draw_split(config: TrainConfig, run: int, data: Data) -> Split:

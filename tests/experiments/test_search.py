@@ -661,6 +661,12 @@ def test_a_preset_gives_way_only_to_a_better_one_of_its_split(tmp_path):
         ("dataset = ", "is no TOML"),
         ('dataset = "cora"', "no dataset and model"),
         ('dataset = "cora"\nmodel = "gcn"\nrunz = 3', "unknown runz; expected the fields data_options"),
+        ('dataset = 3\nmodel = "gcn"', "expected a name for dataset, got 3"),
+        ('dataset = "cora"\nmodel = "gcn"\nmodel_options = 3', "expected a table for model_options, got 3"),
+        (
+            'dataset = "cora"\nmodel = "gcn"\n[data_options]\nundirected = "no"',
+            "true or false for undirected, got 'no'",
+        ),
         ('dataset = "cora"\nmodel = "gcn"\nroot = "/x"', "unknown root"),
     ],
 )

@@ -386,6 +386,48 @@ def test_defaults_are_those_of_the_paper() -> None:
     assert {name: defaults[name] for name in same} == {name: getattr(TrainConfig(), name) for name in same}
 
 
+@pytest.mark.parametrize("kept", [0, 100])
+def test_a_state_that_a_power_cut_left_in_pieces_is_not_used(kept, data, tmp_path):
+    def stop(epoch):
+        raise KeyboardInterrupt
+
+    options = {"state": tmp_path / "state.pt", "save_every": 1, "epochs": 3}
+    masks = split(data)
+    with pytest.raises(KeyboardInterrupt):
+        fit(build("mlp", data), data, masks, progress=stop, **options)
+    options["state"].write_bytes(options["state"].read_bytes()[:kept])
+    with pytest.warns(UserWarning, match=r"state\.pt cannot be read and is not used"):
+        found = fit(build("mlp", data), data, masks, **options)
+    assert without_time([found]) == without_time([fit(build("mlp", data), data, masks, epochs=3)])
+
+
+def test_a_run_whose_loss_is_not_finite_does_not_end_the_others(tmp_path, monkeypatch):
+    once, broken = training.run_once, {1, 2}
+
+    def diverge(config, run, *args, **options):
+        if run in broken:
+            raise FloatingPointError("loss inf")
+        return once(config, run, *args, **options)
+
+    monkeypatch.setattr(training, "run_once", diverge)
+    config = replace(SMALL, runs=4)
+    with pytest.warns(UserWarning, match=r"run 2 \(seed 2\) failed: loss inf"):
+        found = train(config, tmp_path)
+    assert [len(found), len((tmp_path / "results.jsonl").read_text().splitlines())] == [2, 2]
+    broken.clear()
+    assert len(train(config, tmp_path)) == 4
+    broken |= {*range(4)}
+    with pytest.raises(FloatingPointError), pytest.warns(UserWarning, match="failed"):
+        train(config, tmp_path / "other")
+
+
+def test_a_folder_for_networks_that_cannot_be_is_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "run_once", None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError):
+        train(SMALL, tmp_path / "out", checkpoints=tmp_path / "file")
+
+
 def test_the_network_of_every_run_is_kept_and_loads_without_trusting_the_file(tmp_path, monkeypatch):
     fitted = count_fits(monkeypatch)
     config = replace(SMALL, runs=2)
