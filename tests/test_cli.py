@@ -140,7 +140,7 @@ def test_without_options_train_has_the_defaults_of_the_package(invoke: Invoke, t
 def test_what_is_done_to_a_graph_reaches_its_loading(
     invoke: Invoke, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch, flag: str, expected: dict[str, bool]
 ) -> None:
-    assert invoke("train", "--dataset", "texas", flag).exit_code == 0
+    assert invoke("train", "--runs", 2, "--dataset", "texas", flag).exit_code == 0
     monkeypatch.setattr(training, "load", lambda name, root, **options: options)
     assert training.load_data(told["config"]) == expected
 
@@ -173,6 +173,7 @@ def test_train_prints_every_accuracy_under_its_name(invoke: Invoke, told: dict[s
         (("--split", "released", "--overall"), ["per_class=False", "released"]),
         (("--preset", "cora/gnc"), ["no 'cora/gnc'"]),
         (("-o", "theta"), ["KEY=VALUE", "theta"]),
+        (("--p", "1.5", "-o", "p=2"), ["p is given twice"]),
         (("--normalize",), ["csbm does not take --normalize"]),
         (("--split", "public"), ["csbm", "public"]),
         (("--dataset", "cora", "--phi", "0.1"), ["cora does not take", "phi"]),

@@ -209,9 +209,13 @@ def model_options_of(ctx: typer.Context) -> dict[str, Any]:
         "p": numbers_of("p", options["p"]),
         "learn_p": written(ctx).get("learn_p"),
         "mu": options["mu"],
-        **{key: value_of(text) for key, text in pairs_of(options["option"] or [], "option")},
     }
-    return {key: item for key, item in said.items() if item is not None}
+    said = {key: item for key, item in said.items() if item is not None}
+    for key, text in pairs_of(options["option"] or [], "option"):
+        if key in said:
+            raise ValueError(f"{key} is given twice, and by --option")
+        said[key] = value_of(text)
+    return said
 
 
 def written(ctx: typer.Context) -> dict[str, Any]:

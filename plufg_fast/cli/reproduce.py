@@ -120,7 +120,7 @@ def _run(ctx: typer.Context, experiment: str) -> None:
 
             def progress(step: Any) -> None:
                 last = "training" if step.last is None else f"{step.last.dataset}, {step.last.model}"
-                now = f"{step.done} of {step.total} runs"
+                now = f"{step.done} of {step.total} {step.of}"
                 bar.update(task, description=last, completed=step.done, total=step.total, now=now)
 
             report = experiments.reproduce(

@@ -151,8 +151,9 @@ def make_cells(
                 config = with_p(base, p, searched_on is not None)
                 if config is not None:
                     cells.append(Cell(model, p, config, searched_on))
-    if not cells:
-        raise ValueError(f"p: none of {', '.join(ps)} is for {', '.join(models)} on these graphs")
+    without = [model for model in models if not any(cell.model == model for cell in cells)]
+    if without:
+        raise ValueError(f"p: none of {', '.join(ps)} is for {', '.join(without)} on these graphs")
     return cells
 
 

@@ -15,8 +15,8 @@ from ..ops.plap.solvers import relative_change
 from ..pictures import CYCLE, INK, finish, new_figure
 from .cells import Cell
 from .report import Report
-from .sweep import network_path
-from .train import load_checkpoint, load_data
+from .sweep import Progress, Step, network_path
+from .train import load_checkpoint, load_data, once
 
 STEPS: Final = 200
 
@@ -52,7 +52,7 @@ def trace(model: nn.Module, data: Data, steps: int = STEPS) -> Trace:
     return Trace(energy, residual, conv.warmup + conv.steps, g.is_undirected)
 
 
-def write(report: Report, cells: Sequence[Cell], out: Path) -> None:
+def write(report: Report, cells: Sequence[Cell], out: Path, progress: Progress) -> None:
     """Curves for every graph and model, and a table of what the network's own steps reach."""
     report.text(
         f"The signal that the trained network smooths, of its first run, is smoothed for {STEPS} steps in double"
@@ -72,10 +72,10 @@ def write(report: Report, cells: Sequence[Cell], out: Path) -> None:
         panels = figure.subplots(2, len(models), squeeze=False, sharex=True)
         for column, model in enumerate(models):
             for number, cell in enumerate(cell for cell in mine if cell.model == model):
-                # Presets may take one dataset in different ways.
-                found = trace(load_checkpoint(network_path(out, cell.run(0)))[0], load_data(cell.config))
+                found = _trace_of(cell, out)
                 _curves(panels[:, column], cell, found, CYCLE[number % len(CYCLE)])
                 rows.append([dataset, cell.label, *_facts(cell, found)])
+                progress(Step(len(rows), len(cells), cell.config, "iterations"))
             panels[1, column].set_xlabel("step", fontsize=8)
             for axes in panels[:, column]:
                 axes.axvline(found.taken, color=INK, lw=1, ls="--")
@@ -87,6 +87,16 @@ def write(report: Report, cells: Sequence[Cell], out: Path) -> None:
     header = ["", "row", "mu", "energy at the start", "after the network's steps", f"after {STEPS}"]
     header += ["relative change at the network's last step", f"at step {STEPS}", "steps at which the energy rose"]
     report.table(header, rows, left=2)
+
+
+def _trace_of(cell: Cell, out: Path) -> Trace:
+    """The trace of the first run of a cell."""
+
+    def make() -> dict[str, Any]:
+        # Presets may take one dataset in different ways.
+        return trace(load_checkpoint(network_path(out, cell.run(0)))[0], load_data(cell.config))._asdict()
+
+    return Trace(**once(out / "convergence" / f"{cell.run(0).key}-{STEPS}.pt", make))
 
 
 def _curves(panels: Any, cell: Cell, found: Trace, color: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +16,8 @@ from ..pictures import finish, new_figure
 from .cells import Cell
 from .records import key_of
 from .report import Report
-from .sweep import Run, network_path
-from .train import load_checkpoint, load_data, save
+from .sweep import Progress, Run, Step, network_path
+from .train import load_checkpoint, load_data, once
 
 NODES: Final = 3000
 """Of larger graphs so many nodes, drawn at random, are shown: distances along a neighbourhood graph are between all."""
@@ -69,14 +70,14 @@ def output_of_convolution(run: Run, out: Path, data: Data) -> Tensor:
     return kept[0]
 
 
-def write(report: Report, cells: Sequence[Cell], out: Path) -> None:
+def write(report: Report, cells: Sequence[Cell], out: Path, progress: Progress) -> None:
     """One row of pictures for every graph and model."""
     report.text(
         f"Isomap with {NEIGHBOURS} neighbours, of the first run; of more than {NODES} nodes a random {NODES}."
         " Colours are classes. The ratio is the mean distance across an edge, as a share of that between two random"
         " nodes."
     )
-    rows = []
+    rows: list[list[str]] = []
     for dataset in dict.fromkeys(cell.dataset for cell in cells):
         # A run whose loss did not stay finite left no network.
         mine = [cell for cell in cells if cell.dataset == dataset and network_path(out, cell.run(0)).exists()]
@@ -92,7 +93,7 @@ def write(report: Report, cells: Sequence[Cell], out: Path) -> None:
         panels = figure.subplots(1, len(shown), squeeze=False)[0]
         for axes, (name, title, data, signal) in zip(panels, shown, strict=True):
             chosen = torch.randperm(data.num_nodes, generator=torch.Generator().manual_seed(0))[:NODES]
-            points = _kept(out / "isomap" / f"{name}.pt", signal[chosen])
+            points = once(out / "isomap" / f"{name}.pt", partial(_embedding, signal[chosen]))["points"]
             for label in data.y.unique().tolist():
                 inside = data.y[chosen] == label
                 axes.scatter(*points[inside].T, s=3, lw=0, alpha=0.6, color=_COLORS[label % len(_COLORS)])
@@ -100,15 +101,12 @@ def write(report: Report, cells: Sequence[Cell], out: Path) -> None:
             axes.set(xticks=[], yticks=[])
             finish(axes, f"{dataset}: {title}", "both")
             rows.append([dataset, title, f"{ratio:.3f}"])
+            # Beside what every network gives, the features of every graph.
+            total = len(cells) + len({cell.dataset for cell in cells})
+            progress(Step(len(rows), total, mine[0].config, "embeddings"))
         report.picture(dataset, figure, f"Isomap of {dataset}")
     report.table(["", "signal", "ratio"], rows, left=2)
 
 
-def _kept(path: Path, features: Tensor) -> Tensor:
-    """The embedding, which is computed once."""
-    if path.exists():
-        points: Tensor = torch.load(path, weights_only=True)["points"]
-        return points
-    points = embed(features)
-    save(path, {"points": points})
-    return points
+def _embedding(features: Tensor) -> dict[str, Any]:
+    return {"points": embed(features)}

@@ -161,7 +161,7 @@ def reproduce(
         use_presets: Whether to take settings from presets, and not the defaults for all.
         jobs: Processes that share the work, of one thread each.
         command: What the report says it was made by.
-        progress: Called at the start and after every run.
+        progress: Called at the start, after every run, and where networks are looked into after each.
 
     Returns:
         The path of the Markdown report.
@@ -192,7 +192,8 @@ def reproduce(
         curves.write(report, experiment, scores, majority)
     elif kind.networks:
         _accuracies(report, scores)
-        (isomap if experiment == "isomap" else convergence).write(report, cells, folder)
+        follow = progress or (lambda step: None)
+        (isomap if experiment == "isomap" else convergence).write(report, cells, folder, follow)
     else:
         tables.write(report, scores, majority)
     _foot(report, experiment, cells, records)

@@ -55,6 +55,7 @@ class Step(NamedTuple):
     done: int
     total: int
     last: TrainConfig | None  # of the run that was finished last
+    of: str = "runs"  # what is counted
 
 
 Progress = Callable[[Step], object]

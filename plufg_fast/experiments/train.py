@@ -272,6 +272,14 @@ def save(path: Path, content: dict[str, Any]) -> None:
     written.replace(path)
 
 
+def once(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What takes long to make, and is made once: from then on it is what the file holds."""
+    if not path.exists():
+        save(path, make())
+    content: dict[str, Any] = torch.load(path, weights_only=True)
+    return content
+
+
 def _accuracy(out: Tensor, label: Tensor, mask: Tensor) -> float:
     return float((out[mask].argmax(dim=-1) == label[mask]).double().mean())
 

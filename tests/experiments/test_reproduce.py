@@ -420,6 +420,18 @@ def test_presets_may_take_a_graph_in_different_ways(tmp_path, root, monkeypatch,
 
 
 @pytest.mark.parametrize("experiment", ["isomap", "convergence"])
+def test_what_is_looked_into_is_followed_and_kept(tmp_path, root, monkeypatch, experiment):
+    options = {"datasets": ["texas"], "models": ["pl-ufg2"], "ps": ["1", "2.5"], "epochs": 1, "root": str(root)}
+    steps = []
+    first = reproduce(experiment, tmp_path, progress=steps.append, **options).read_text()
+    counted = [(step.done, step.total) for step in steps if step.of != "runs"]
+    assert counted == {"isomap": [(1, 3), (2, 3), (3, 3)], "convergence": [(1, 2), (2, 2)]}[experiment]
+    monkeypatch.setattr(isomap, "embed", None)
+    monkeypatch.setattr(convergence, "trace", None)
+    assert reproduce(experiment, tmp_path, **options).read_text() == first
+
+
+@pytest.mark.parametrize("experiment", ["isomap", "convergence"])
 def test_a_network_that_is_missing_costs_its_row_and_no_more(tmp_path, root, monkeypatch, experiment):
     once = sweep.run_once
 
@@ -444,6 +456,7 @@ def test_a_network_that_is_missing_costs_its_row_and_no_more(tmp_path, root, mon
         ("heterophilic", {"models": ["gnc"]}, "unknown model 'gnc'; choose from"),
         ("heterophilic", {"ps": ["low"]}, "expected numbers or learned, bands"),
         ("heterophilic", {"models": ["pgnn"], "ps": ["bands"]}, "none of bands is for pgnn"),
+        ("heterophilic", {"models": ["gcn", "pl-ufg1", "pl-ufg2"], "ps": ["bands"]}, "none of bands is for pl-ufg2 on"),
         ("heterophilic", {"runs": 0}, "runs >= 1, got 0"),
         ("isomap", {"models": ["gcn"]}, "isomap is for pl-ufg1, pl-ufg2, pl-fufg, got gcn"),
         ("mu", {"models": ["mlp"]}, "mu is for pgnn, pl-ufg1"),

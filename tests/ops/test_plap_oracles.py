@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from plufg_fast import Graph, Penalty, ops
-from plufg_fast.ops.plap import Mode, solvers
+from plufg_fast.ops.plap import Mode, reference, solvers
 
 PENALTIES = ["power", "tikhonov", "tv", "rtv", "nldiff"]
 EXPONENTS = [1.0, 1.5, 2.0, 2.5]
@@ -70,6 +70,18 @@ def test_energy_is_its_definition(penalty: str, p: float, kind: str) -> None:
     f, y = signals()
     energy = ops.plap_energy(f, y, graphs.from_dense(w), p, 0.7, penalty)
     torch.testing.assert_close(energy, dense_energy(f, y, w, p, 0.7, penalty), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["weighted", "directed_weighted_loops", "isolated"])
+@pytest.mark.parametrize("numbers", [1, 40])
+def test_energy_does_not_depend_on_how_edges_are_taken(
+    numbers: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = graphs.graph(kind)
+    f, y = signals()
+    whole = [ops.plap_energy(f, y, g, 1.5, 0.7, penalty) for penalty in PENALTIES]
+    monkeypatch.setattr(reference, "_PIECE", numbers)
+    assert torch.equal(torch.stack([ops.plap_energy(f, y, g, 1.5, 0.7, it) for it in PENALTIES]), torch.stack(whole))
 
 
 @pytest.mark.parametrize(("p", "eps"), [(1.5, 0.0), (2.5, 0.0), (0.5, 0.3), (1.0, 0.3), (1.5, 0.3)])

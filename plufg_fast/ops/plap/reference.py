@@ -8,13 +8,17 @@ the formula which compiled kernels implement.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...graph import expand_rows
 from ...penalties import FORMULAS, Penalty
+
+_PIECE: Final = 2**17
+"""Numbers over edges and channels that the energy holds at a time."""
 
 
 class Edges(NamedTuple):
@@ -38,6 +42,13 @@ class Edges(NamedTuple):
         """``[E, ...] -> [N, ...]``."""
         return values.new_zeros(self.dinv.numel(), *values.shape[1:]).index_add(0, self.col, values)
 
+    def pieces(self, size: int) -> Iterator[Edges]:
+        """The edges, `size` at a time; one piece of none where there are none."""
+        for start in range(0, max(1, self.col.numel()), max(1, size)):
+            part = slice(start, start + size)
+            weight = None if self.weight is None else self.weight[part]
+            yield Edges(self.row[part], self.col[part], weight, self.dinv)
+
     def half_weight(self) -> Tensor | float:
         """``w/2`` as ``[E, 1]``."""
         return 0.5 if self.weight is None else 0.5 * self.weight.view(-1, 1)
@@ -49,8 +60,15 @@ class Edges(NamedTuple):
 
 def edge_gradient(f: Tensor, edges: Edges) -> Tensor:
     """``g_ij = sqrt(w_ij) (dinv_j f_j - dinv_i f_i)``, ``[N, ...] -> [E, ...]``."""
-    h = edges.dinv.view(-1, *[1] * (f.dim() - 1)) * f
-    return edges.root_weight(f.dim()) * (h.index_select(0, edges.col) - h.index_select(0, edges.row))
+    return _differences(_scaled(f, edges), edges)
+
+
+def _scaled(f: Tensor, edges: Edges) -> Tensor:
+    return edges.dinv.view(-1, *[1] * (f.dim() - 1)) * f
+
+
+def _differences(h: Tensor, edges: Edges) -> Tensor:
+    return edges.root_weight(h.dim()) * (h.index_select(0, edges.col) - h.index_select(0, edges.row))
 
 
 def divergence(u: Tensor, edges: Edges) -> Tensor:
@@ -199,7 +217,11 @@ def step_as_released(f: Tensor, y: Tensor, edges: Edges, p: Tensor, mu: Tensor, 
 
 def energy(f: Tensor, y: Tensor, edges: Edges, p: Tensor, mu: Tensor, penalty: Penalty, eps: float) -> Tensor:
     """``1/2 sum_i phi(N_i) + mu ||F - Y||^2``, summed over bands."""
-    n, zero = _norms(edge_gradient(f, edges), eps)
+    h = _scaled(f, edges)
+    # In pieces that fit into a cache: an array over edges and channels takes longer to get than to fill.
+    size = edges.col.numel() if torch.compiler.is_compiling() else max(1, _PIECE // max(1, h[:1].numel()))
+    pieces = [_norms(_differences(h, piece), eps) for piece in edges.pieces(size)]
+    n, zero = (torch.cat(parts) for parts in zip(*pieces, strict=True))
     if penalty.name == "power":
         smooth = torch.where(zero, 0, n**p).sum()
     else:
