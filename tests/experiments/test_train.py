@@ -402,9 +402,10 @@ def test_a_state_that_a_power_cut_left_in_pieces_is_not_used(kept, data, tmp_pat
 
 
 def test_a_run_whose_loss_is_not_finite_does_not_end_the_others(tmp_path, monkeypatch):
-    once, broken = training.run_once, {1, 2}
+    once, broken, tried = training.run_once, {1, 2}, []
 
     def diverge(config, run, *args, **options):
+        tried.append(run)
         if run in broken:
             raise FloatingPointError("loss inf")
         return once(config, run, *args, **options)
@@ -414,6 +415,7 @@ def test_a_run_whose_loss_is_not_finite_does_not_end_the_others(tmp_path, monkey
     with pytest.warns(UserWarning, match=r"run 2 \(seed 2\) failed: loss inf"):
         found = train(config, tmp_path)
     assert [len(found), len((tmp_path / "results.jsonl").read_text().splitlines())] == [2, 2]
+    assert tried == [0, 1, 2, 3]
     broken.clear()
     assert len(train(config, tmp_path)) == 4
     broken |= {*range(4)}
