@@ -330,6 +330,15 @@ def test_finalists_of_a_search_make_the_preset(invoke, tmp_path):
     assert (found["runs"], found["trials"]) == (3, 2)
 
 
+def test_a_search_says_at_once_on_which_split_and_what_varies(invoke):
+    varied = ("--only-vary", "--vary", "lr=0.002..0.05:log", "--vary", "learn_p=true,false")
+    result = invoke(*SEARCH, "--split", "geom-gcn", *varied)
+    assert "pgnn on csbm, geom-gcn split: 2 trials of 2 runs" in " ".join(result.stderr.split()), "even where it fails"
+    result = invoke(*SEARCH, *varied)
+    said = "pgnn on csbm, random split: 2 trials of 2 runs, lr=0.002..0.05:log, learn_p=true,false"
+    assert " ".join(result.stderr.split()).startswith(said)
+
+
 def test_a_search_from_a_preset_varies_what_is_not_said(invoke, tmp_path):
     from plufg_fast.experiments import presets
 

@@ -178,6 +178,7 @@ def search(
             *(presets.of_similar_graphs(config) if similar else []),
         ]
         folder = out or Path("out/search") / f"{config.dataset}-{config.model}-{config.split}"
+        stderr.print(_intent(config, space, trials), highlight=False, markup=False)
         with progress_bar(
             stderr, "{task.description}", "{task.completed} of {task.total} trials", "{task.fields[now]}"
         ) as bar:
@@ -237,6 +238,27 @@ def search(
                 stdout.print(f"{name} stays as it is: of another split, {kept}", soft_wrap=True)
 
 
+def _intent(config: Any, space: dict[str, Any], trials: int) -> str:
+    """What is about to take long, in a line: in time to see that it is not what was meant."""
+    from ..experiments.spaces import Range
+
+    def shown(values: Any) -> str:
+        if isinstance(values, Range):
+            return f"{values.low:g}..{values.high:g}" + (":log" if values.log else "")
+        return ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+
+    what = f"{_subject(config)}: {_count(trials, 'trial')} of {_count(config.runs, 'run')}"
+    return what + "".join([f", {name}={shown(values)}" for name, values in space.items()])
+
+
+def _subject(config: Any) -> str:
+    return f"{config.model} on {config.dataset}, {config.split} split"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("s" if number > 1 else "")
+
+
 def _space(pairs: list[str], config: Any) -> dict[str, Any]:
     """What ``--vary`` says."""
     from ..experiments.spaces import Range, check_value, takes_whole_numbers
@@ -271,8 +293,8 @@ def _report(console: Console, config: Any, trials: list[Any], final: list[Any], 
     from ..experiments.trials import Trial
 
     counts = Counter(trial.state for trial in trials)
-    title = f"{config.model} on {config.dataset}, {config.split} split: the best of {len(trials)} trials"
-    table = Table(title=f"{title}, {config.runs} run{'s' if config.runs > 1 else ''}")
+    title = f"{_subject(config)}: the best of {_count(len(trials), 'trial')}, {_count(config.runs, 'run')}"
+    table = Table(title=title)
     complete = sorted((trial for trial in final if trial.state == "complete"), key=Trial.rank)
     for name in ("trial", "validation", "± std"):
         table.add_column(name, justify="right", no_wrap=True)
