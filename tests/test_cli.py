@@ -89,6 +89,17 @@ def test_train_writes_results_and_prints_them_apart_from_progress(invoke, tmp_pa
     assert [line["config"]["model"] for line in lines] == [model.lower()] * 2
 
 
+def test_without_a_terminal_long_work_says_how_far_it_is_in_lines(invoke, tmp_path, monkeypatch):
+    monkeypatch.setattr("plufg_fast.cli.console._BETWEEN_LINES", 0.0)
+    result = invoke(*TINY, "--out", tmp_path)
+    lines = [line for line in result.stderr.splitlines() if "epoch" in line]
+    assert "run 1 of 2  epoch    1" in lines[0]
+    assert lines[-1].startswith("run 2 of 2")
+    assert lines[-1].endswith(" left")
+    monkeypatch.setattr("plufg_fast.cli.console._BETWEEN_LINES", 1e9)
+    assert "epoch" not in invoke(*TINY, "--seed", 9, "--out", tmp_path).stderr, "what ends soon says nothing"
+
+
 def test_train_passes_every_option_on(invoke, tmp_path):
     result = invoke(
         *TINY, "--model", "pgnn", "--p", 1.25, "--mu", 3, "--dropout", 0.1, "-o", "K=2", "--phi", -0.5,

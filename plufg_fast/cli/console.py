@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
+
+_BETWEEN_LINES: Final = 30.0
+"""Seconds: an overnight log stays readable."""
 
 
 def consoles() -> tuple[Console, Console]:
@@ -48,17 +54,35 @@ def readable(stderr: Console, resumable: bool = False) -> Iterator[None]:
             raise typer.Exit(130) from None
 
 
-def progress_bar(console: Console, *texts: str, all_of_it: bool = False) -> Any:
-    """A progress bar with texts before it and behind it, and the time that is left.
+def progress_bar(console: Console, *texts: str, all_of_it: bool = False) -> Progress:
+    """A progress bar with texts before it and behind it, and the time that is left; in a log file lines of these.
 
-    That is told by the last half minute, or by all of the time where steps are as different as they are slow.
+    The time left is told by the last half minute, or by all of the time where steps are as different as they are slow.
     """
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
     before, *behind = (TextColumn(text) for text in texts)
     columns = (before, BarColumn(), *behind, TimeRemainingColumn())
     period = 24 * 3600.0 if all_of_it else 30.0
-    return Progress(*columns, console=console, transient=True, speed_estimate_period=period)
+    kind = Progress if console.is_terminal else _Lines
+    return kind(*columns, console=console, transient=True, speed_estimate_period=period)
+
+
+class _Lines(Progress):
+    """A line now and then, where there is no terminal to draw on: of a batch system, a file, another program."""
+
+    def __init__(self, *columns: ProgressColumn, **options: Any) -> None:
+        super().__init__(*columns, **options)
+        self._due = time.monotonic() + _BETWEEN_LINES
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        """Note how far a task is, and say so if nothing was said for a while."""
+        super().update(task_id, **changes)
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + _BETWEEN_LINES
+        task = next(task for task in self.tasks if task.id == task_id)
+        texts = [column(task) for column in self.columns if isinstance(column, TextColumn)]
+        left = "" if task.time_remaining is None else f"{timedelta(seconds=task.time_remaining)} left"
+        self.console.print(*texts, left, sep="  ", highlight=False, soft_wrap=True)
 
 
 def epoch_line(epoch: Any) -> str:
