@@ -88,7 +88,8 @@ def search(
         bool,
         typer.Option(
             "--relatives",
-            help="First try what makes a pL-UFG network nearly PGNN, APPNP or UFG, by their presets for this graph.",
+            help="First try what makes a pL-UFG network nearly PGNN, APPNP or UFG, by their presets for this graph, and"
+            " what the other pL-UFG networks have there.",
         ),
     ] = False,
     cross_validate: Annotated[

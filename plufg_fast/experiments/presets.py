@@ -17,6 +17,7 @@ from .train import TrainConfig
 FOLDER: Final = Path(__file__).parent / "presets"
 # What a preset leaves to whoever uses it.
 _FREE: Final = ("runs", "seed", "root")
+_SIBLINGS: Final = ("pl-ufg2", "pl-ufg1", "pl-fufg")
 # A mu above all that a search tries.
 _STRONG: Final = 1e9
 
@@ -75,13 +76,14 @@ def of_similar_graphs(config: TrainConfig) -> list[TrainConfig]:
 
 
 def of_relatives(config: TrainConfig) -> list[TrainConfig]:
-    """What makes a pL-UFG network nearly one of the networks it contains, by their presets on its graph.
+    """What makes a pL-UFG network nearly one of its relatives, by their presets on its graph.
 
-    PGNN is the step on predictions, without framelets; APPNP is that at p = 2 with self-loops; UFG is the framelets
-    without a step, which the strongest hold to its source comes close to; its shrinkage is left out. pL-UFG1 and
-    pL-fUFG take the step in every band and are PGNN at p = 2 only.
+    It contains three. PGNN is the step on predictions, without framelets; APPNP is that at p = 2 with self-loops; UFG
+    is the framelets without a step, which the strongest hold to its source comes close to; its shrinkage is left out.
+    pL-UFG1 and pL-fUFG take the step in every band and are PGNN at p = 2 only. The two other pL-UFG networks have the
+    same options.
     """
-    if not config.model.startswith("pl-"):
+    if config.model not in _SIBLINGS:
         raise ValueError(f"relatives: expected a pL-UFG network, which contains others, got {config.model}")
     found = []
     for model in ("pgnn", "appnp", "ufg"):
@@ -104,6 +106,9 @@ def of_relatives(config: TrainConfig) -> list[TrainConfig]:
         known = option_names(config.model)
         options = {name: value for name, value in options.items() if name in known}
         found.append(replace(relative, model=config.model, model_options=options))
+    for model in _SIBLINGS:
+        if model != config.model and path_of(f"{config.dataset}/{model}").is_file():
+            found.append(replace(read(f"{config.dataset}/{model}")[0], model=config.model))
     return found
 
 

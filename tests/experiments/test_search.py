@@ -162,6 +162,18 @@ def test_relatives_start_a_search_as_nearly_what_they_are(monkeypatch, tmp_path)
         presets.of_relatives(TrainConfig("csbm", "gcn"))
 
 
+def test_pl_ufg_networks_start_from_one_another(monkeypatch, tmp_path):
+    monkeypatch.setattr(presets, "FOLDER", tmp_path)
+    options = {"p": 1.2, "mu": 0.7, "theta": "band"}
+    for model in ("pl-ufg1", "pl-ufg2"):
+        config = TrainConfig("csbm", model, lr=0.3, model_options=options)
+        presets.write(tmp_path / "csbm" / f"{model}.toml", config, {})
+    for model, count in (("pl-fufg", 2), ("pl-ufg1", 1)):
+        config = TrainConfig("csbm", model)
+        found = presets.of_relatives(config)
+        assert found == [replace(config, lr=0.3, model_options=options)] * count, "and not from itself"
+
+
 def test_one_trial_without_a_space_judges_the_configuration(tmp_path):
     (found,) = search.search(CONFIG, {}, tmp_path, trials=1)
     assert (found.params, found.config) == ({}, CONFIG)
