@@ -150,9 +150,8 @@ def test_a_table_shows_mean_deviation_and_difference_to_the_paper(tmp_path):
     assert "| pL-UFG1, p = 1 | 80.00 (1 of 2 failed) (-6.13) |" in text
     assert "| pL-UFG1, p learned | 85.00 |" in text
     assert "| *largest class of the test nodes* | *50.00* |" in text
-    assert (
-        "| texas | pL-UFG1, p = 1 | 90.00 | 80.00 (1 of 2 failed) | 89.00 (pL-UFG1, p = 2.5) | -9.00 | 1 of 1 |" in text
-    )
+    row = "| texas | pL-UFG1, p = 1 | 90.00 | 80.00 (1 of 2 failed) | 89.00 (pL-UFG1, p = 2.5) | -9.00 | 1 of 1 |"
+    assert f"{row} GCN, 65.00 | +15.00 |" in text
     assert "1.25" in text
     corrected = "92.00 (1 of 2 failed)"
     assert f"| pL-UFG1, p = 1 | {corrected} (+5.87) |" in text
@@ -162,6 +161,19 @@ def test_a_table_shows_mean_deviation_and_difference_to_the_paper(tmp_path):
     assert page.count("<table>") == 5
     assert '<img src="report-texas.png"' in page
     assert (tmp_path / "report-texas.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ours_are_held_against_the_best_baseline_with_the_standard_error_of_the_difference(tmp_path):
+    gcn, appnp, ours = make_cells(["texas"], ["gcn", "appnp", "pl-ufg2"], ["1"])
+    scores = {
+        gcn: Score([result(0.9, 0.5), result(0.9, 0.7)], 0),
+        appnp: Score([result(0.5, value) for value in (0.66, 0.70, 0.74)], 0),
+        ours: Score([result(0.8, 0.64), result(0.8, 0.68)], 0),
+    }
+    report = Report("Title", "report", tmp_path)
+    tables.write(report, scores, {"texas": 50.0})
+    # Variances of the means: 8 / 2 and 16 / 3 points squared.
+    assert f"| 1 of 2 | APPNP, 70.00 | -4.00 ± {math.sqrt(8 / 2 + 16 / 3):.2f} |" in report.write().read_text()
 
 
 def test_the_first_round_is_a_whole_table():
