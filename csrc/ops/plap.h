@@ -172,8 +172,6 @@ std::tuple<Tensor, Tensor> plap_steps(Tensor y, Tensor rowptr, Tensor col, OptTe
     const int64_t numbers = part_numbers<Launch>(problem);
     const auto even = launch.template scratch<T>(together * numbers);
     const auto odd = launch.template scratch<T>(steps > 1 ? together * numbers : 1);
-    T* current = even.template data<T>();
-    T* next = odd.template data<T>();
     Tensor norm = args.make_nodes(args.general());
     Tensor z = args.make_nodes(args.general());
     Tensor change = args.make({tol ? problem.rows : 0, problem.bands, 2});
@@ -185,6 +183,8 @@ std::tuple<Tensor, Tensor> plap_steps(Tensor y, Tensor rowptr, Tensor col, OptTe
     s.change = tol ? data<T>(change) : nullptr;
     int64_t count = 0;
     for (int64_t first = 0; first < all; first += together) {
+      T* current = even.template data<T>();
+      T* next = odd.template data<T>();
       for (int64_t k = 0; k < together; ++k) {
         const PlapScale<T, I> scale{problem, as_signal(y), current + k * numbers};
         launch.scale(part<Launch>(scale, first + k));

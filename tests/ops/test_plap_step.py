@@ -154,6 +154,20 @@ def test_general_power_in_single_precision(e: float) -> None:
         torch.testing.assert_close(single.double(), double, rtol=1e-5, atol=1e-35)
 
 
+@pytest.mark.parametrize("num_nodes", [50, 100_000])  # memory to work in comes in pages of two megabytes
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_many_steps_of_several_bands_stay_in_their_memory_and_are_steps_one_after_another(steps, num_nodes) -> None:
+    ring = torch.arange(num_nodes)
+    g = Graph(torch.stack((ring, ring.roll(1))), num_nodes)
+    y = torch.randn(num_nodes, 3, 33, generator=torch.Generator().manual_seed(0))
+    p, mu = torch.tensor([1.0, 1.5, 2.0]), 0.7
+    expected = y
+    for _ in range(steps):
+        expected = ops.plap_step(expected, y, g, p, mu, backend="cpp")
+    found = ops.plap_solve(y, g, p, mu, warmup=0, steps=steps, backend="cpp")
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_same_bits_for_every_run_and_number_of_threads(dtype: torch.dtype) -> None:
     rng = torch.Generator().manual_seed(0)
