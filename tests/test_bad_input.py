@@ -166,7 +166,7 @@ CASES: list[Case] = [
     ("layer-weight", lambda: conv()(X, G, torch.ones(4)), ValueError, "PLUFGConv: edge_weight must be None beside a Graph"),
     ("released-weighted", lambda: conv(mode="released")(X, EDGES, torch.rand(4)), ValueError, "mode 'released' must be used with an unweighted graph"),
     ("pgnn-steps", lambda: pf.nn.PLaplacianConv(4, 2, K=0, p=1.5, mu=1.0), ValueError, "PLaplacianConv: K must be at least 1, got 0"),
-    ("ufg-activation", lambda: pf.nn.UFGConv(4, 2, activation="tanh"), ValueError, "UFGConv: activation must be one of 'relu', 'soft', 'hard', got 'tanh'"),
+    ("ufg-activation", lambda: pf.nn.UFGConv(4, 2, activation="tanh"), ValueError, "UFGConv: activation must be one of 'relu', 'leaky_relu', 'soft', 'hard', got 'tanh'"),
     ("cheb-normalization", lambda: pf.nn.ChebConv(4, 2, 3, normalization="left"), ValueError, "ChebConv: normalization must be one of 'sym', 'rw', got 'left'"),
     ("cheb-batch", lambda: pf.nn.ChebConv(4, 2, 3)(X, G, lambda_max=torch.ones(2)), ValueError, "ChebConv: batch must be given with one lambda_max per graph, of shape [3], got None"),
     ("cheb-lambda", lambda: pf.nn.ChebConv(4, 2, 3)(X, G, lambda_max=0.0), ValueError, "ChebConv: lambda_max must be finite and above 0, got 0.0"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..data import HETEROPHILIC, HOMOPHILIC
+from ..nn.conv.base import RECTIFIERS
 from ..nn.models import option_names
 from .spaces import check_value, current
 from .train import TrainConfig
@@ -93,7 +94,8 @@ def of_relatives(config: TrainConfig) -> list[TrainConfig]:
         options = {**relative.model_options, "warmup": 0}
         if model == "ufg":
             options |= {"mu": _STRONG, "steps": 1, "framelet": current(relative, "framelet")}
-            options["activation"] = "relu" if current(relative, "activation") == "relu" else "none"
+            activation = current(relative, "activation")
+            options["activation"] = activation if activation in RECTIFIERS else "none"
         else:
             options |= {"steps": current(relative, "K"), "head": False, "theta": "band"}
         if model == "pgnn":

@@ -75,7 +75,7 @@ def wide(config: TrainConfig) -> Space:
         "jump": ["cat", "max"],
         "alpha": Range(0.05, 0.95),
         "K": Range(1, 4) if config.model == "sgc" else Range(2, 10),
-        "activation": ["relu", "soft" if config.model == "ufg" else "none"],
+        "activation": ["relu", "leaky_relu", "soft" if config.model == "ufg" else "none"],
     }
     space: Space = {
         "lr": Range(0.002, 0.05, log=True),

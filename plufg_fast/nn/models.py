@@ -26,7 +26,7 @@ from ..ops.cheb import laplacian, stepper
 from ..ops.cheb.reference import Laplacian, Step
 from ..ops.sums import working_type
 from .conv import PLaplacianConv, PLUFGConv, UFGConv
-from .conv.base import GraphLayer
+from .conv.base import RECTIFIERS, GraphLayer
 from .sparse import InputLinear, dropout
 
 EdgesOrGraph: TypeAlias = Tensor | Graph
@@ -201,7 +201,8 @@ class PLUFG(_ConvNetwork):
         head: Whether a linear map from hidden channels to classes follows the convolution. Without it the convolution
             itself ends in the classes and smooths predictions, as p-GNN and APPNP do, which is faster: there are fewer
             classes than hidden channels.
-        activation: What the convolution's output goes through: ``"none"``, as in the paper, or ``"relu"``, as in UFG.
+        activation: What the convolution's output goes through: ``"none"``, as in the paper, ``"relu"``, as in UFG, or
+            ``"leaky_relu"``. Without a head ReLU may let a class die: no node is ever of it, nor brings it back.
         conv_options: Keywords of :class:`~plufg_fast.nn.PLUFGConv`: ``variant``, ``p``, ``mu``, ``theta`` ...
             (its default ``theta="node"`` fits one number of nodes, ``num_nodes`` or the first input's).
     """
@@ -217,16 +218,17 @@ class PLUFG(_ConvNetwork):
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         head: bool = True,
-        activation: Literal["none", "relu"] = "none",
+        activation: Literal["none", "relu", "leaky_relu"] = "none",
         **conv_options: Any,
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout, input_dropout, head, **conv_options)
-        checks.one_of("PLUFG", "activation", activation, ("none", "relu"))
+        checks.one_of("PLUFG", "activation", activation, ("none", *RECTIFIERS))
         self.activation = activation
 
     def _convolve(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
         out = super()._convolve(x, graph, edge_weight)
-        return out.relu() if self.activation == "relu" else out
+        rectify = RECTIFIERS.get(self.activation)
+        return out if rectify is None else rectify(out)
 
     def _traits(self) -> dict[str, Any]:
         return {**super()._traits(), "activation": self.activation}

@@ -608,6 +608,14 @@ class TestUFG:
         relu.load_state_dict(soft.state_dict())
         torch.testing.assert_close(soft(x, EDGES).relu(), relu(x, EDGES))
 
+    def test_a_leaky_relu_keeps_a_hundredth_of_what_is_below_zero(self) -> None:
+        x = torch.randn(6, 8)
+        soft, leaky = (UFGConv(8, 5, activation=a, threshold=0.0, theta="band") for a in ("soft", "leaky_relu"))
+        leaky.load_state_dict(soft.state_dict())
+        out = soft(x, EDGES)
+        assert (out < 0).any()
+        torch.testing.assert_close(leaky(x, EDGES), torch.where(out > 0, out, 0.01 * out))
+
 
 class TestLife:
     """What happens to a layer between being made and being used."""

@@ -341,15 +341,28 @@ def test_the_head_is_a_linear_map_of_the_convolution(name, graph):
     torch.testing.assert_close(model(x, edge_index), expected)
 
 
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
 @pytest.mark.parametrize("head", [True, False])
 @pytest.mark.parametrize("name", ["pl-ufg1", "pl-ufg2", "pl-fufg"])
-def test_relu_stands_between_the_convolution_and_what_follows(name, head, graph):
+def test_the_activation_stands_between_the_convolution_and_what_follows(name, head, activation, graph):
     x, edge_index = graph
-    model = make(name, head=head, activation="relu").eval()
+    model = make(name, head=head, activation=activation).eval()
     hidden = model.conv(model.lin(x).relu(), edge_index)
     assert (hidden < 0).any()
-    expected = hidden.relu() if model.head is None else model.head(hidden.relu())
+    hidden = torch.where(hidden > 0, hidden, 0.01 * hidden if activation == "leaky_relu" else 0.0)
+    expected = hidden if model.head is None else model.head(hidden)
     assert torch.equal(model(x, edge_index), expected.log_softmax(1))
+
+
+@pytest.mark.parametrize("name", ["pl-ufg2", "ufg"])
+def test_a_class_that_no_node_is_said_to_be_of_dies_by_relu_and_comes_back_by_a_leaky_one(name, graph):
+    x, edge_index = graph
+    for activation, dead in (("relu", True), ("leaky_relu", False)):
+        model = make(name, head=False, activation=activation)
+        with torch.no_grad():
+            model.conv.bias[0] = -10.0
+        model(x, edge_index)[:, 0].sum().backward()
+        assert (float(model.conv.bias.grad[0]) == 0.0) is dead
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +17,11 @@ from ...ops.backend import Backend, check_name
 from ...ops.sums import working_type
 
 Theta: TypeAlias = Literal["node", "channel", "band"]
+RECTIFIERS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
+    "relu": torch.relu,
+    "leaky_relu": torch.nn.functional.leaky_relu,
+}
+"""What an output may go through."""
 
 
 class GraphLayer(torch.nn.Module):

@@ -15,7 +15,7 @@ from ... import checks
 from ...framelets import Framelet
 from ...graph import Degree, Flow
 from ...ops.backend import Backend
-from .base import BandFilter, GraphLayer, Theta
+from .base import RECTIFIERS, BandFilter, GraphLayer, Theta
 
 
 class UFGConv(GraphLayer):
@@ -27,7 +27,8 @@ class UFGConv(GraphLayer):
         in_channels: size of each input sample, or -1 to take it from the first input.
         out_channels: size of each output sample.
         framelet: name of a filter bank, filter functions, or a `Framelet`, as for `PLUFGConv`.
-        activation: ``"relu"``: :math:`\max(\cdot, 0)` of the output; ``"soft"``, ``"hard"``: the filtered
+        activation: ``"relu"``: :math:`\max(\cdot, 0)` of the output; ``"leaky_relu"``: with a slope of 0.01 below 0,
+            for outputs that are classes, of which ReLU may let one die; ``"soft"``, ``"hard"``: the filtered
             coefficients of all bands but the low-pass one are shrunk by ``threshold``.
         threshold: threshold of the shrinkage.
         levels: number of framelet levels.
@@ -37,7 +38,7 @@ class UFGConv(GraphLayer):
         theta: filter per ``"node"`` (transductive), ``"channel"`` or ``"band"`` (inductive).
         num_nodes: number of nodes for ``theta="node"``; by default taken from the first input.
         cached: keep the graph of the last call; another graph is noticed and replaces it.
-        bias: learn an additive bias, before ReLU.
+        bias: learn an additive bias, before a ReLU.
         flow: see `Graph`.
         laplacian_degree: see `Graph`.
         backend: ``"auto"``, ``"reference"``, ``"cpp"`` or ``"triton"``.
@@ -53,7 +54,7 @@ class UFGConv(GraphLayer):
         in_channels: int,
         out_channels: int,
         framelet: str | Sequence[Any] | Framelet = "haar",
-        activation: Literal["relu", "soft", "hard"] = "relu",
+        activation: Literal["relu", "leaky_relu", "soft", "hard"] = "relu",
         threshold: float = 1e-4,
         levels: int = 1,
         degree: int = 3,
@@ -68,7 +69,7 @@ class UFGConv(GraphLayer):
         backend: Backend = "auto",
     ) -> None:
         super().__init__(cached, backend, flow=flow, laplacian_degree=laplacian_degree)
-        checks.one_of("UFGConv", "activation", activation, ("relu", "soft", "hard"))
+        checks.one_of("UFGConv", "activation", activation, (*RECTIFIERS, "soft", "hard"))
         checks.number("UFGConv", "threshold", threshold, least=0.0)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.activation, self.threshold = activation, threshold
@@ -94,13 +95,14 @@ class UFGConv(GraphLayer):
         """``[N, in_channels] -> [N, out_channels]``."""
         g = self.graph(x, edge_index, edge_weight)
         z = self.filter(self.framelet.analysis(self.lin(x), g))  # [N, B, C]
-        if self.activation != "relu":
+        rectify = RECTIFIERS.get(self.activation)
+        if rectify is None:
             shrink = torch.nn.functional.softshrink if self.activation == "soft" else torch.nn.functional.hardshrink
             z = torch.cat((z[:, :1], shrink(z[:, 1:], self.threshold)), dim=1)
         out = self.framelet.synthesis(z, g)
         if self.bias is not None:
             out = out + self.bias
-        return out.relu() if self.activation == "relu" else out
+        return out if rectify is None else rectify(out)
 
     def __repr__(self) -> str:
         return (
