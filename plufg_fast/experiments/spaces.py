@@ -178,7 +178,8 @@ def current(config: TrainConfig, name: str) -> Any:
         return getattr(config, name)
     if name.startswith("p."):
         p = current(config, "p")
-        return p[_band(name)] if isinstance(p, list) else p
+        # Where it has fewer bands, the others are as its last.
+        return p[min(_band(name), len(p) - 1)] if isinstance(p, list) else p
     for options in (config.model_options, config.data_options):
         if name in options:
             return options[name]

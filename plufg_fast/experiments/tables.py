@@ -100,24 +100,13 @@ def _chosen(
         found = [rival for rival in rivals if rival is not None]
         row.append(f"{sum(result.mean(field) > rival.mean(field) for _, rival in found)} of {len(found)}")
         best = max(found, key=lambda rival: rival[1].mean(field), default=None)
-        row += (
-            ["", ""]
-            if best is None
-            else [f"{best[0].label}, {best[1].mean(field):.2f}", _ahead(result, best[1], field)]
-        )
+        if best is None:
+            row += ["", ""]
+        else:
+            row += [f"{best[0].label}, {best[1].mean(field):.2f}", _ahead(result, best[1], field)]
         rows.append(row)
-    header = [
-        "",
-        "row",
-        "validation",
-        "test",
-        "paper's best",
-        "difference",
-        "baselines below",
-        "best baseline",
-        "ahead",
-    ]
-    report.table(header, rows, left=2)
+    header = ["", "row", "validation", "test", "paper's best", "difference"]
+    report.table([*header, "baselines below", "best baseline", "ahead"], rows, left=2)
 
 
 def _ahead(one: Score, other: Score, field: str) -> str:

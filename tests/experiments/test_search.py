@@ -174,6 +174,12 @@ def test_pl_ufg_networks_start_from_one_another(monkeypatch, tmp_path):
         assert found == [replace(config, lr=0.3, model_options=options)] * count, "and not from itself"
 
 
+def test_a_start_with_p_for_fewer_bands_gives_the_others_its_last():
+    space = {f"p.{band}": Range(1.0, 3.0) for band in range(4)}
+    config = TrainConfig("csbm", "pl-ufg1", model_options={"p": [2.0, 1.5]})
+    assert start(config, space) == {"p.0": 2.0, "p.1": 1.5, "p.2": 1.5, "p.3": 1.5}
+
+
 def test_one_trial_without_a_space_judges_the_configuration(tmp_path):
     (found,) = search.search(CONFIG, {}, tmp_path, trials=1)
     assert (found.params, found.config) == ({}, CONFIG)
