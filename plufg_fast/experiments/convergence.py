@@ -16,7 +16,7 @@ from ..pictures import CYCLE, INK, finish, new_figure
 from .cells import Cell
 from .report import Report
 from .sweep import Progress, Step, network_path
-from .train import load_checkpoint, load_data, once
+from .train import draw_split, known_labels, load_checkpoint, load_data, once
 
 STEPS: Final = 200
 
@@ -30,12 +30,13 @@ class Trace(NamedTuple):
     undirected: bool
 
 
-def trace(model: nn.Module, data: Data, steps: int = STEPS) -> Trace:
-    """Follow the iteration of a pL-UFG network on a graph."""
+def trace(model: nn.Module, data: Data, steps: int = STEPS, told: Tensor | None = None) -> Trace:
+    """Follow the iteration of a pL-UFG network on a graph; one that takes labels knows those of the nodes ``told``."""
     conv: Any = model.conv
     kept: list[Any] = []
     with conv.register_forward_pre_hook(lambda _module, args: kept.append(args)), torch.no_grad():
-        model(data.x, data.edge_index, data.get("edge_weight"))
+        known = {} if told is None else known_labels(model, data, told)
+        model(data.x, data.edge_index, data.get("edge_weight"), **known)
         x, edges, weight = kept[0]
         g = conv.graph(x, edges, weight)
         y = conv.source(x, g).double()
@@ -94,7 +95,9 @@ def _trace_of(cell: Cell, out: Path) -> Trace:
 
     def make() -> dict[str, Any]:
         # Presets may take one dataset in different ways.
-        return trace(load_checkpoint(network_path(out, cell.run(0)))[0], load_data(cell.config))._asdict()
+        data = load_data(cell.config)
+        model, _ = load_checkpoint(network_path(out, cell.run(0)))
+        return trace(model, data, told=draw_split(cell.config, 0, data).train)._asdict()
 
     return Trace(**once(out / "convergence" / f"{cell.run(0).key}-{STEPS}.pt", make))
 

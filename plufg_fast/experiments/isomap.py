@@ -17,7 +17,7 @@ from .cells import Cell
 from .records import key_of
 from .report import Report
 from .sweep import Progress, Run, Step, network_path
-from .train import load_checkpoint, load_data, once
+from .train import draw_split, known_labels, load_checkpoint, load_data, once
 
 NODES: Final = 3000
 """Of larger graphs so many nodes, drawn at random, are shown: distances along a neighbourhood graph are between all."""
@@ -66,7 +66,7 @@ def output_of_convolution(run: Run, out: Path, data: Data) -> Tensor:
     kept: list[Tensor] = []
     conv: Any = model.conv
     with conv.register_forward_hook(lambda _module, _args, output: kept.append(output)), torch.no_grad():
-        model(data.x, data.edge_index)
+        model(data.x, data.edge_index, **known_labels(model, data, draw_split(run.config, run.run, data).train))
     return kept[0]
 
 

@@ -34,6 +34,7 @@ from .train import (
     build_model,
     circumstances,
     draw_split,
+    known_labels,
     load_data,
     mean_and_std,
     run_key,
@@ -255,10 +256,11 @@ def _check_networks(configs: Sequence[TrainConfig], graphs: dict[str, Data]) -> 
     """Refuse a space with none of whose points there is a network; single ones fail as trials."""
     for config in configs:
         data = _graph(graphs, config)
-        draw_split(config, 0, data)
+        masks = draw_split(config, 0, data)
         try:
             with torch.no_grad(), _no_network():
-                build_model(config, data).eval()(data.x, data.edge_index, data.get("edge_weight"))
+                model = build_model(config, data).eval()
+                model(data.x, data.edge_index, data.get("edge_weight"), **known_labels(model, data, masks.train))
         except _NoNetworkError as wrong:
             error = wrong
         else:

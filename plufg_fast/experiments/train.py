@@ -120,6 +120,9 @@ def fit(
     give the same bits. The best epoch has the highest validation accuracy, and among equals the lowest
     validation loss; test nodes decide nothing. The network is left as it was at the best epoch.
 
+    A network that takes labels is told those of a random half of the training nodes in every epoch and trained on the
+    other half. When it is judged, it knows all training nodes: its accuracy on them says little.
+
     Args:
         model: A network of :mod:`plufg_fast.nn.models`, or any module called and reset like them.
         data: The graph: ``x``, ``edge_index``, ``y`` and optionally ``edge_weight``. Where ``x`` is mostly zeros the
@@ -179,6 +182,7 @@ def fit(
         now = _restore(Path(state), arguments, parts) or now
     edge_weight = data.get("edge_weight")
     x = sparse_features(data.x) if getattr(model, "takes_sparse_features", False) else data.x
+    takes_labels = getattr(model, "takes_labels", False)
     train_loss, val_loss, val_accuracies = now["train_loss"], now["val_loss"], now["val_accuracies"]
     for epoch in range(len(train_loss) + 1, epochs + 1):
         # Here, not behind the last epoch: a saved fit may have been about to stop.
@@ -187,15 +191,16 @@ def fit(
         start = time.perf_counter()
         model.train()
         optimizer.zero_grad()
-        out = model(x, data.edge_index, edge_weight)
-        loss = F.nll_loss(out[split.train], data.y[split.train])
+        told, judged = _halves(split.train) if takes_labels else (split.train, split.train)
+        out = model(x, data.edge_index, edge_weight, **known_labels(model, data, told))
+        loss = F.nll_loss(out[judged], data.y[judged])
         train_loss.append(loss.item())
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
         model.eval()
         with torch.no_grad():
-            out = model(x, data.edge_index, edge_weight)
+            out = model(x, data.edge_index, edge_weight, **known_labels(model, data, split.train))
         val_loss.append(F.nll_loss(out[split.val], data.y[split.val]).item())
         if not math.isfinite(train_loss[-1] + val_loss[-1]):
             raise FloatingPointError(f"fit: loss {train_loss[-1]}, then {val_loss[-1]}, in epoch {epoch}")
@@ -228,6 +233,21 @@ def fit(
         epochs=len(train_loss),
         learned_p=_learned_p(model),
     )
+
+
+def known_labels(model: nn.Module, data: Data, told: Tensor) -> dict[str, Tensor]:
+    """The keywords by which a network that takes labels hears of those of the nodes ``told``; none for another one."""
+    if not getattr(model, "takes_labels", False):
+        return {}
+    return {"known": torch.where(told, data.y, -1)}
+
+
+def _halves(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Two random halves of a mask, the second not empty where the mask is not."""
+    nodes = mask.nonzero().flatten()
+    first = torch.zeros_like(mask)
+    first[nodes[torch.randperm(len(nodes))[: len(nodes) // 2]]] = True
+    return first, mask & ~first
 
 
 def _scheduler(schedule: str, optimizer: torch.optim.Optimizer, epochs: int) -> Any:

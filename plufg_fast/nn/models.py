@@ -155,7 +155,12 @@ class _GCNLayer(nn.Module):
 
 
 class _ConvNetwork(_Network):
-    """Dropout - linear - ReLU - dropout - convolution, and a last linear map unless that ends in the classes."""
+    """Dropout - linear - ReLU - dropout - convolution, and a last linear map unless that ends in the classes.
+
+    With ``labels`` it is also told the classes of some nodes, ``known``, and adds a learned vector per class to what
+    these nodes bring into the convolution, as in `Shi et al. <https://arxiv.org/abs/2009.03509>`_. Train it on nodes
+    whose classes it is not told: of its own class a node would learn nothing else.
+    """
 
     conv_class: ClassVar[type[nn.Module]]
 
@@ -167,26 +172,68 @@ class _ConvNetwork(_Network):
         dropout: float,
         input_dropout: float,
         head: bool,
+        labels: bool,
         **conv_options: Any,
     ) -> None:
         super().__init__(in_channels, hidden_channels, out_channels, dropout)
         self._check_share("input_dropout", input_dropout)
         self.input_dropout = input_dropout
         self.lin = InputLinear(in_channels, hidden_channels)
+        self.label_lin = nn.Linear(out_channels, hidden_channels, bias=False) if labels else None
         self.conv = self.conv_class(hidden_channels, hidden_channels if head else out_channels, **conv_options)
         self.head = nn.Linear(hidden_channels, out_channels) if head else None
 
-    def _logits(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
-        hidden = self.lin(dropout(x, self.input_dropout, self.training)).relu()
-        out = self._convolve(self._drop(hidden), graph, edge_weight)
+    @property
+    def takes_labels(self) -> bool:
+        """Whether ``forward`` has to be given ``known``."""
+        return self.label_lin is not None
+
+    def forward(
+        self, x: Tensor, edge_index: EdgesOrGraph, edge_weight: Tensor | None = None, known: Tensor | None = None
+    ) -> Tensor:
+        """Log-probabilities ``[N, out_channels]`` of nodes with features ``x`` ``[N, in_channels]``.
+
+        ``known`` ``[N]`` is for a network with ``labels``: the classes that it may know, and -1 for all other nodes.
+        """
+        return F.log_softmax(self._logits(x, edge_index, edge_weight, known), dim=-1)
+
+    def _logits(
+        self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None, known: Tensor | None = None
+    ) -> Tensor:
+        hidden = self._drop(self.lin(dropout(x, self.input_dropout, self.training)).relu())
+        self._check_known(known, hidden.size(0))
+        if self.label_lin is not None and known is not None:
+            # A row of zeros in front, for nodes of no known class.
+            hidden = hidden + F.embedding(known + 1, F.pad(self.label_lin.weight.t(), (0, 0, 1, 0)))
+        out = self._convolve(hidden, graph, edge_weight)
         return out if self.head is None else self.head(out)
+
+    def _check_known(self, known: Tensor | None, num_nodes: int) -> None:
+        where = type(self).__name__
+        if (known is None) == self.takes_labels:
+            wanted = (
+                "a class or -1 for every node, with labels=True" if self.takes_labels else "None without labels=True"
+            )
+            raise checks.wrong_value(where, "known", wanted, known)
+        if known is None:
+            return
+        if known.dtype not in (torch.int32, torch.int64):
+            raise checks.wrong_type(where, "known", "a tensor of int32 or int64", known)
+        if known.shape != (num_nodes,):
+            raise checks.wrong_value(where, "known", f"of shape [{num_nodes}]", known)
+        # Elsewhere the look would wait for the device, whose own check it is then.
+        if known.device.type == "cpu" and not torch.compiler.is_compiling() and known.numel():
+            low, high = (int(value) for value in known.aminmax())
+            if low < -1 or high >= self.out_channels:
+                wanted = f"of classes from 0 to {self.out_channels - 1}, or -1"
+                raise checks.wrong_value(where, "known", wanted, low if low < -1 else high)
 
     def _convolve(self, x: Tensor, graph: EdgesOrGraph, edge_weight: Tensor | None) -> Tensor:
         out: Tensor = self.conv(x, graph, edge_weight)
         return out
 
     def _traits(self) -> dict[str, Any]:
-        return {"conv": self.conv}
+        return {"conv": self.conv, **({"labels": True} if self.takes_labels else {})}
 
 
 class PLUFG(_ConvNetwork):
@@ -203,6 +250,7 @@ class PLUFG(_ConvNetwork):
             classes than hidden channels.
         activation: What the convolution's output goes through: ``"none"``, as in the paper, ``"relu"``, as in UFG, or
             ``"leaky_relu"``. Without a head ReLU may let a class die: no node is ever of it, nor brings it back.
+        labels: Whether ``forward`` takes ``known``, classes of nodes, as further input.
         conv_options: Keywords of :class:`~plufg_fast.nn.PLUFGConv`: ``variant``, ``p``, ``mu``, ``theta`` ...
             (its default ``theta="node"`` fits one number of nodes, ``num_nodes`` or the first input's).
     """
@@ -219,9 +267,12 @@ class PLUFG(_ConvNetwork):
         input_dropout: float = 0.0,
         head: bool = True,
         activation: Literal["none", "relu", "leaky_relu"] = "none",
+        labels: bool = False,
         **conv_options: Any,
     ) -> None:
-        super().__init__(in_channels, hidden_channels, out_channels, dropout, input_dropout, head, **conv_options)
+        super().__init__(
+            in_channels, hidden_channels, out_channels, dropout, input_dropout, head, labels, **conv_options
+        )
         checks.one_of("PLUFG", "activation", activation, ("none", *RECTIFIERS))
         self.activation = activation
 
@@ -246,6 +297,7 @@ class PGNN(_ConvNetwork):
         K: Steps.
         p: The p of the p-Laplacian.
         mu: How strongly the output is held to the input.
+        labels: Whether ``forward`` takes ``known``, classes of nodes, as further input.
         conv_options: Further keywords of :class:`~plufg_fast.nn.PLaplacianConv`.
     """
 
@@ -262,11 +314,13 @@ class PGNN(_ConvNetwork):
         K: int = 4,
         p: float = 1.5,
         mu: float = 0.1,
+        labels: bool = False,
         **conv_options: Any,
     ) -> None:
+        conv_options = {"K": K, "p": p, "mu": mu, **conv_options}
         # As published, it has no head: the steps smooth the predictions.
         super().__init__(
-            in_channels, hidden_channels, out_channels, dropout, input_dropout, False, K=K, p=p, mu=mu, **conv_options
+            in_channels, hidden_channels, out_channels, dropout, input_dropout, False, labels, **conv_options
         )
 
 
@@ -281,6 +335,7 @@ class UFG(_ConvNetwork):
         input_dropout: Share of features dropped in training.
         head: Whether a linear map from hidden channels to classes follows the convolution, which ends in the classes
             without it.
+        labels: Whether ``forward`` takes ``known``, classes of nodes, as further input.
         conv_options: Keywords of :class:`~plufg_fast.nn.UFGConv`.
     """
 
@@ -295,9 +350,12 @@ class UFG(_ConvNetwork):
         dropout: float = 0.5,
         input_dropout: float = 0.0,
         head: bool = True,
+        labels: bool = False,
         **conv_options: Any,
     ) -> None:
-        super().__init__(in_channels, hidden_channels, out_channels, dropout, input_dropout, head, **conv_options)
+        super().__init__(
+            in_channels, hidden_channels, out_channels, dropout, input_dropout, head, labels, **conv_options
+        )
 
 
 class MLP(_Network):

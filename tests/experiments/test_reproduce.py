@@ -20,13 +20,13 @@ from torch_geometric.data import Data
 from webkb import write_webkb
 
 from plufg_fast import Graph, Penalty, ops
-from plufg_fast.data import Split, csbm
+from plufg_fast.data import Split, csbm, load, split
 from plufg_fast.experiments import cells, convergence, curves, isomap, presets, sweep, tables
 from plufg_fast.experiments.cells import Score, best_printed, in_order, make_cells, printed
 from plufg_fast.experiments.report import Report
 from plufg_fast.experiments.reproduce import EXPERIMENTS, plan, reproduce
 from plufg_fast.experiments.train import Result, TrainConfig, load_checkpoint, load_data, run_key, train
-from plufg_fast.nn.models import MODELS, build
+from plufg_fast.nn.models import MODELS, PLUFG, build
 
 
 @pytest.fixture(autouse=True)
@@ -411,7 +411,9 @@ def test_presets_may_take_a_graph_in_different_ways(tmp_path, root, monkeypatch,
     module = {"isomap": isomap, "convergence": convergence}[experiment]
     name = {"isomap": "output_of_convolution", "convergence": "trace"}[experiment]
     look = getattr(module, name)
-    monkeypatch.setattr(module, name, lambda *args: looked.append(args[-1].is_undirected()) or look(*args))
+    monkeypatch.setattr(
+        module, name, lambda *args, **told: looked.append(args[-1].is_undirected()) or look(*args, **told)
+    )
     options = {"datasets": ["texas"], "models": ["pl-ufg1", "pl-ufg2"], "epochs": 1, "root": str(root)}
     text = reproduce(experiment, tmp_path, ps=["1"], **options).read_text()
     assert looked == [True, False]
@@ -551,6 +553,30 @@ def test_a_trace_takes_the_steps_of_the_network():
     with torch.no_grad():
         energy = ops.plap_energy(out - network.conv.bias, network.conv.source(x, g), g, 1.5, 2.0)
     assert convergence.trace(network, data, steps=5).energy[5] == pytest.approx(float(energy), rel=1e-5)
+
+
+def test_what_is_looked_into_knows_the_labels_of_the_training_nodes(tmp_path, root, monkeypatch):
+    monkeypatch.setattr(presets, "FOLDER", tmp_path / "presets")
+    preset = TrainConfig("texas", "pl-ufg2", "released", model_options={"labels": True})
+    presets.write(presets.path_of("texas/pl-ufg2"), preset, {})
+    heard = []
+    forward = PLUFG.forward
+
+    def listen(self, *args, **known):
+        if not self.training:
+            heard.append(known["known"])
+        return forward(self, *args, **known)
+
+    monkeypatch.setattr(PLUFG, "forward", listen)
+    data = load("texas", root)
+    expected = torch.where(split(data, "released").train, data.y, -1)
+    assert (expected >= 0).any()
+    for experiment in ("isomap", "convergence"):
+        heard.clear()
+        reproduce(experiment, tmp_path, datasets=["texas"], models=["pl-ufg2"], ps=["1"], epochs=1, root=str(root))
+        # Once in training, once more when it is looked into; the second experiment finds the network trained.
+        assert len(heard) == (2 if experiment == "isomap" else 1)
+        assert all(torch.equal(known, expected) for known in heard)
 
 
 @pytest.mark.parametrize("options", [{"penalty": "tikhonov"}, {"eps": 0.5}, {"penalty": Penalty("rtv", 0.5)}], ids=repr)

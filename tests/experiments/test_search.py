@@ -67,6 +67,14 @@ def test_every_model_trains_anywhere_in_its_space(make, model, tmp_path):
     assert [trial.state for trial in trials] == ["complete"] * 2
 
 
+def test_a_search_may_ask_whether_labels_help(tmp_path):
+    config = replace(CONFIG, model="pl-ufg2", runs=1, epochs=2)
+    trials = search.search(config, {"labels": [True, False]}, tmp_path, method="grid", trials=2)
+    assert [trial.state for trial in trials] == ["complete"] * 2
+    assert {trial.params["labels"] for trial in trials} == {True, False}
+    assert trials[0].val_loss != trials[1].val_loss
+
+
 def test_options_that_are_given_do_not_vary():
     config = TrainConfig(model="pl-ufg2", model_options={"mu": 3.0, "learn_p": True, "p": 1.5})
     assert not {"mu", "p", "learn_p"} & {*wide(config), *grid(config)}

@@ -114,13 +114,59 @@ def test_the_network_is_left_at_its_best_epoch(data):
     assert float((corrected == data.y)[masks.test].double().mean()) == result.corrected_test_accuracy
 
 
-@pytest.mark.parametrize("name", MODELS)
+class Told(nn.Module):
+    """Keeps which labels it is told, and which of its answers are trained."""
+
+    takes_labels = True
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(classes))
+        self.known: dict[bool, list[Tensor]] = {True: [], False: []}
+        self.trained: list[Tensor] = []
+
+    def reset_parameters(self):
+        pass
+
+    def forward(self, x, edge_index, edge_weight=None, known=None):
+        self.known[self.training].append(known)
+        out = self.weight.expand(len(x), -1).clone()
+        if self.training:
+            out.register_hook(lambda grad: self.trained.append(grad.abs().sum(1) > 0))
+        return F.log_softmax(out, dim=-1)
+
+
+def test_no_node_is_trained_on_a_class_that_it_is_told(data):
+    masks = split(data, "random", 0)
+    model = Told(2)
+    fit(model, data, masks, epochs=6)
+    for known, trained in zip(model.known[True], model.trained, strict=True):
+        told = known >= 0
+        assert torch.equal(known[told], data.y[told])
+        assert int(told.sum()) == int(masks.train.sum()) // 2
+        assert torch.equal(told ^ trained, masks.train)
+        assert not (told & trained).any()
+    assert any(not torch.equal(model.trained[0], other) for other in model.trained[1:])
+    # Judged as it will be used: it knows the training nodes, and neither validation nor test nodes.
+    assert all(torch.equal(known, torch.where(masks.train, data.y, -1)) for known in model.known[False])
+
+
+def test_a_single_training_node_is_trained_on_and_not_told(data):
+    one = torch.arange(120) == 5
+    model = Told(2)
+    fit(model, data, Split(one, torch.arange(120) > 60, torch.arange(120) > 60), epochs=2)
+    assert all(torch.equal(trained, one) for trained in model.trained)
+    assert not any((known >= 0).any() for known in model.known[True])
+
+
+@pytest.mark.parametrize("name", [*MODELS, "labels"])
 def test_same_seed_same_bits(name, data):
     masks = split(data, "random", 0)
-    model = build(name, data, hidden_channels=8)
+    name, options = ("pl-ufg2", {"labels": True}) if name == "labels" else (name, {})
+    model = build(name, data, hidden_channels=8, **options)
     first = fit(model, data, masks, epochs=4, seed=7)
     torch.rand(13)  # nobody's business
-    again = fit(build(name, data, hidden_channels=8), data, masks, epochs=4, seed=7)
+    again = fit(build(name, data, hidden_channels=8, **options), data, masks, epochs=4, seed=7)
     assert first.train_loss == again.train_loss
     assert first.val_loss == again.val_loss
     assert fit(model, data, masks, epochs=4, seed=8).train_loss != first.train_loss
@@ -280,7 +326,8 @@ def test_where_the_data_lie_makes_no_other_run():
 def test_an_interrupted_fit_goes_on_to_the_same_bits(data, tmp_path, schedule):
     masks = split(data, "random", 0)
     options = {"epochs": 11, "seed": 3, "lr": 0.05, "schedule": schedule}
-    whole = build("pl-ufg1", data, hidden_channels=8, p=1.5, learn_p=True)
+    network = {"hidden_channels": 8, "p": 1.5, "learn_p": True, "labels": True}
+    whole = build("pl-ufg1", data, **network)
     expected = fit(whole, data, masks, **options)
 
     def stop(epoch):
@@ -288,12 +335,12 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(data, tmp_path, schedule):
             raise KeyboardInterrupt
 
     state = tmp_path / "state.pt"
-    model = build("pl-ufg1", data, hidden_channels=8, p=1.5, learn_p=True)
+    model = build("pl-ufg1", data, **network)
     with pytest.raises(KeyboardInterrupt):
         fit(model, data, masks, **options, state=state, save_every=3, progress=stop)
     torch.rand(5)
     seen = []
-    model = build("pl-ufg1", data, hidden_channels=8, p=1.5, learn_p=True)
+    model = build("pl-ufg1", data, **network)
     result = fit(model, data, masks, **options, state=state, save_every=3, progress=seen.append)
     assert [epoch.number for epoch in seen] == [7, 8, 9, 10, 11]
     assert without_time([result]) == without_time([expected])

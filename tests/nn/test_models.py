@@ -260,7 +260,7 @@ def test_what_is_dropped_in_training_and_kept_in_evaluation(
         assert (model.conv1.dropout, model.conv2.dropout) == (0.6, 0.6), "of attention weights"
 
 
-PLUFG_DEFAULTS = {"dropout": 0.5, "input_dropout": 0.0, "head": True, "activation": "none"}
+PLUFG_DEFAULTS = {"dropout": 0.5, "input_dropout": 0.0, "head": True, "activation": "none", "labels": False}
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,8 @@ PLUFG_DEFAULTS = {"dropout": 0.5, "input_dropout": 0.0, "head": True, "activatio
         ("pl-ufg1", PLUFG_DEFAULTS),
         ("pl-ufg2", PLUFG_DEFAULTS),
         ("pl-fufg", PLUFG_DEFAULTS),
-        ("pgnn", {"dropout": 0.5, "input_dropout": 0.0, "K": 4, "p": 1.5, "mu": 0.1}),
-        ("ufg", {"dropout": 0.5, "input_dropout": 0.0, "head": True}),
+        ("pgnn", {"dropout": 0.5, "input_dropout": 0.0, "K": 4, "p": 1.5, "mu": 0.1, "labels": False}),
+        ("ufg", {"dropout": 0.5, "input_dropout": 0.0, "head": True, "labels": False}),
         ("mlp", {"dropout": 0.5}),
         ("gcn", {"dropout": 0.5}),
         ("sgc", {"dropout": 0.0, "K": 2}),
@@ -352,6 +352,75 @@ def test_the_activation_stands_between_the_convolution_and_what_follows(name, he
     hidden = torch.where(hidden > 0, hidden, 0.01 * hidden if activation == "leaky_relu" else 0.0)
     expected = hidden if model.head is None else model.head(hidden)
     assert torch.equal(model(x, edge_index), expected.log_softmax(1))
+
+
+LABELLED = ("pl-ufg1", "pl-ufg2", "pl-fufg", "pgnn", "ufg")
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("name", LABELLED)
+def test_known_labels_add_a_vector_per_class_to_what_is_convolved(name, dtype, graph):
+    x, edge_index = graph
+    model = make(name, labels=True).eval()
+    known = torch.tensor([-1, 2, 0, -1, 2, 1, -1, 0, 0, -1, 1, 2], dtype=dtype)
+    hidden = model.lin(x).relu()
+    for node, label in enumerate(known.tolist()):
+        if label >= 0:
+            hidden[node] += model.label_lin.weight[:, label]
+    out = model.conv(hidden, edge_index)
+    # UFG has its activation in the layer, and no other one is on by default.
+    expected = (out if model.head is None else model.head(out)).log_softmax(1)
+    torch.testing.assert_close(model(x, edge_index, known=known), expected)
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_without_known_labels_a_network_that_takes_them_is_one_that_does_not(name, graph):
+    model, plain = make(name, labels=True).eval(), make(name).eval()
+    missing, unexpected = plain.load_state_dict(model.state_dict(), strict=False)
+    assert (missing, unexpected) == ([], ["label_lin.weight"])
+    assert torch.equal(model(*graph, known=torch.full((12,), -1)), plain(*graph))
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_a_known_label_is_heard_by_neighbours_and_learned_from(name, graph):
+    x, edge_index = graph
+    model = make(name, labels=True, dropout=0.0, input_dropout=0.0)
+    node, neighbour = edge_index[:, 0].tolist()
+    known = torch.full((12,), -1)
+    before = model(x, edge_index, known=known)[neighbour]
+    known[node] = 1
+    after = model(x, edge_index, known=known)[neighbour]
+    assert not torch.allclose(before, after)
+    after[0].backward()
+    grad = model.label_lin.weight.grad
+    assert grad[:, 1].any()
+    assert not grad[:, [0, 2]].any()
+
+
+@pytest.mark.parametrize(
+    ("labels", "known", "error", "message"),
+    [
+        (True, None, ValueError, "PLUFG: known must be a class or -1 for every node, with labels=True, got None"),
+        (False, torch.zeros(12, dtype=torch.long), ValueError, "PLUFG: known must be None without labels=True"),
+        (True, torch.zeros(11, dtype=torch.long), ValueError, r"known must be of shape \[12\]"),
+        (True, torch.zeros(12), TypeError, "known must be a tensor of int32 or int64"),
+        (True, torch.ones(12, dtype=torch.bool), TypeError, "known must be a tensor of int32 or int64"),
+        (True, torch.full((12,), 3), ValueError, "known must be of classes from 0 to 2, or -1, got 3"),
+        (True, torch.full((12,), -2), ValueError, "known must be of classes from 0 to 2, or -1, got -2"),
+    ],
+)
+def test_known_labels_that_cannot_be_are_refused(labels, known, error, message, graph):
+    with pytest.raises(error, match=message):
+        make("pl-ufg2", labels=labels)(*graph, known=known)
+
+
+def test_a_network_that_takes_labels_compiles_as_one_graph(graph):
+    x, edge_index = graph
+    model = make("pl-ufg2", labels=True, theta="band").eval()
+    known = torch.arange(12) % 4 - 1
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    g = pf.Graph(edge_index, 12)
+    torch.testing.assert_close(compiled(x, g, known=known), model(x, g, known=known))
 
 
 @pytest.mark.parametrize("name", ["pl-ufg2", "ufg"])
