@@ -182,7 +182,7 @@ def fit(
         now = _restore(Path(state), arguments, parts) or now
     edge_weight = data.get("edge_weight")
     x = sparse_features(data.x) if getattr(model, "takes_sparse_features", False) else data.x
-    takes_labels = getattr(model, "takes_labels", False)
+    all_known = known_labels(model, data, split.train)
     train_loss, val_loss, val_accuracies = now["train_loss"], now["val_loss"], now["val_accuracies"]
     for epoch in range(len(train_loss) + 1, epochs + 1):
         # Here, not behind the last epoch: a saved fit may have been about to stop.
@@ -191,7 +191,7 @@ def fit(
         start = time.perf_counter()
         model.train()
         optimizer.zero_grad()
-        told, judged = _halves(split.train) if takes_labels else (split.train, split.train)
+        told, judged = _halves(split.train) if all_known else (split.train, split.train)
         out = model(x, data.edge_index, edge_weight, **known_labels(model, data, told))
         loss = F.nll_loss(out[judged], data.y[judged])
         train_loss.append(loss.item())
@@ -200,7 +200,7 @@ def fit(
 
         model.eval()
         with torch.no_grad():
-            out = model(x, data.edge_index, edge_weight, **known_labels(model, data, split.train))
+            out = model(x, data.edge_index, edge_weight, **all_known)
         val_loss.append(F.nll_loss(out[split.val], data.y[split.val]).item())
         if not math.isfinite(train_loss[-1] + val_loss[-1]):
             raise FloatingPointError(f"fit: loss {train_loss[-1]}, then {val_loss[-1]}, in epoch {epoch}")

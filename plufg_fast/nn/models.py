@@ -317,11 +317,9 @@ class PGNN(_ConvNetwork):
         labels: bool = False,
         **conv_options: Any,
     ) -> None:
-        conv_options = {"K": K, "p": p, "mu": mu, **conv_options}
+        channels = in_channels, hidden_channels, out_channels
         # As published, it has no head: the steps smooth the predictions.
-        super().__init__(
-            in_channels, hidden_channels, out_channels, dropout, input_dropout, False, labels, **conv_options
-        )
+        super().__init__(*channels, dropout, input_dropout, False, labels, K=K, p=p, mu=mu, **conv_options)
 
 
 class UFG(_ConvNetwork):
